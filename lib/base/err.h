@@ -1,0 +1,37 @@
+/*
+ * Errors inside the library.
+ *
+ * One enum; 0 is success; "not finished yet" is never an error. The function that first detects an
+ * error logs it once with the exact cause and values (log.h); callers pass the code on silently.
+ * lib/core turns a code into an MPI error class and raises it through the communicator's handler.
+ */
+#ifndef TIARA_BASE_ERR_H
+#define TIARA_BASE_ERR_H
+
+enum tiara_err {
+    TIARA_OK = 0,
+    TIARA_ERR_ARG, /* a value from outside (argument, variable, text) is not acceptable */
+    TIARA_ERR_NOMEM, /* private memory ran out */
+    TIARA_ERR_NOSPACE, /* no room for shared memory, or the budget is spent */
+    TIARA_ERR_UNSUPPORTED, /* this machine, MPI or plan cannot do it; another way exists */
+    TIARA_ERR_PLAN, /* a plan breaks a rule; the report says which and where */
+    TIARA_ERR_MISMATCH, /* ranks called with different arguments */
+    TIARA_ERR_PEER, /* a peer died or stopped */
+    TIARA_ERR_TIMEOUT, /* the watchdog's limit passed */
+    TIARA_ERR_MPI, /* the MPI below failed; its text is in the log */
+    TIARA_ERR_SYS, /* a system call failed; errno's text is in the log */
+    TIARA_NERR
+};
+
+#define TIARA_MUST_USE __attribute__((warn_unused_result))
+
+/* A short lower-case phrase for @err, static storage; never NULL. */
+const char *tiara_err_text(enum tiara_err err);
+
+/* The first error of two: keeps @first when it is one. For clean-up paths that go on. */
+static inline enum tiara_err tiara_err_first(enum tiara_err first, enum tiara_err next)
+{
+    return first != TIARA_OK ? first : next;
+}
+
+#endif

@@ -1,0 +1,81 @@
+/*
+ * One line, one write(2): lines of several ranks that share a terminal never mix.
+ *
+ * A line is built on the stack, because logging must work when memory has run out and from any
+ * thread. errno is kept, so that logging a failure does not change what the caller sees.
+ */
+#include "base/log.h"
+#include "base/sync.h"
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define LINE_MAX_BYTES 1024
+#define NO_RANK UINT32_MAX
+
+static const char *const level_names[] = {"error", "warn", "info", "debug", "trace"};
+
+/* Process-wide: there is one stderr. relaxed: two independent settings that guard no other data. */
+static tiara_u32 max_level = TIARA_LOG_WARN;
+static tiara_u32 own_rank = NO_RANK;
+
+void tiara_log_setup(enum tiara_log_level level, int world_rank)
+{
+    tiara_store_relaxed(&max_level, (uint32_t)level);
+    tiara_store_relaxed(&own_rank, world_rank < 0 ? NO_RANK : (uint32_t)world_rank);
+}
+
+bool tiara_log_enabled(enum tiara_log_level level)
+{
+    return (uint32_t)level <= tiara_load_relaxed(&max_level);
+}
+
+/* Writes "tiara: [rank] level: " and returns its length. */
+static size_t prefix_print(char *line, size_t size, enum tiara_log_level level)
+{
+    uint32_t rank = tiara_load_relaxed(&own_rank);
+    int length;
+
+    if (rank == NO_RANK)
+        length = snprintf(line, size, "tiara: [-] %s: ", level_names[level]);
+    else
+        length = snprintf(line, size, "tiara: [%u] %s: ", rank, level_names[level]);
+    return (size_t)length;
+}
+
+void tiara_log(enum tiara_log_level level, const char *format, ...)
+{
+    char line[LINE_MAX_BYTES];
+    size_t start, room, length;
+    int saved_errno = errno;
+    int wanted;
+    va_list args;
+
+    if (!tiara_log_enabled(level))
+        return;
+    start = prefix_print(line, sizeof(line), level);
+    room = sizeof(line) - start;
+    va_start(args, format);
+    wanted = vsnprintf(line + start, room, format, args);
+    va_end(args);
+    if (wanted < 0)
+        wanted = 0;
+
+    length = start + (size_t)wanted;
+    if ((size_t)wanted >= room) {
+        length = sizeof(line) - 1;
+        for (size_t i = length - 3; i < length; i++)
+            line[i] = '.';
+    }
+    /* texts from MPI and errno may bring their own line ends */
+    for (size_t i = start; i < length; i++)
+        if (line[i] == '\n' || line[i] == '\r')
+            line[i] = ' ';
+    line[length++] = '\n';
+
+    /* there is nowhere to report that reporting failed */
+    ssize_t ignored = write(STDERR_FILENO, line, length);
+    (void)ignored;
+    errno = saved_errno;
+}

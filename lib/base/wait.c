@@ -1,0 +1,131 @@
+/*
+ * Waiting: spin, yield, sleep; progress; watchdog.
+ *
+ * The spin phase looks at nothing but the condition. From the first yield on, time is looked at, the
+ * network is driven and the watchdog runs; none of that is on the path of a wait that ends while spinning.
+ */
+#include "base/wait.h"
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Yields between two looks at the network and the clock. */
+#define YIELDS_PER_LOOK 8
+
+double tiara_now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void tiara_wait_policy(struct tiara_wait *w, int ranks, int cores)
+{
+    bool crowded = ranks > cores;
+
+    /* A rank that shares its core must let the others run at once; one that does not should not enter the
+     * kernel before a node-local exchange could have ended (some microseconds). */
+    w->spins = crowded ? 20 : 2000;
+    w->yields = crowded ? 1000 : 4000;
+}
+
+/* The word's low half, as the kernel compares it. */
+static uint32_t *futex_word(tiara_u64 *word)
+{
+    uint32_t *half = (uint32_t *)(void *)word;
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    half++;
+#endif
+    return half;
+}
+
+void tiara_wait_wake_slow(tiara_u64 *word)
+{
+    syscall(SYS_futex, futex_word(word), FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+/* Sleeps until the word changes, a bounded time at most. True when the wait is over. */
+static bool sleep_on(struct tiara_wait *w, tiara_ready_fn ready, void *arg)
+{
+    struct timespec limit = {0, TIARA_WAIT_SLEEP_NS};
+    struct tiara_wait_on on = {0};
+    bool done;
+
+    /* relaxed: a publisher that misses the flag costs one bounded sleep */
+    tiara_store_relaxed(w->sleeping, 1);
+    done = ready(arg, &on);
+    if (!done && on.word)
+        syscall(SYS_futex, futex_word(on.word), FUTEX_WAIT, (uint32_t)on.seen, &limit, NULL, 0);
+    tiara_store_relaxed(w->sleeping, 0);
+    return done;
+}
+
+struct watch {
+    double start;
+    double next; /* when stuck is asked again */
+    bool spoke;
+};
+
+/* Drives the network and asks the watchdog; an error ends the wait. */
+static enum tiara_err look_around(struct tiara_wait *w, struct watch *watch)
+{
+    enum tiara_err err = TIARA_OK;
+    double now = tiara_now(), waited = now - watch->start;
+
+    if (w->progress)
+        err = w->progress(w->progress_arg);
+    if (err != TIARA_OK || now < watch->next)
+        return err;
+    watch->next = now + 1.0;
+    if (w->stuck) {
+        bool first = !watch->spoke && w->warn_s > 0 && waited >= w->warn_s;
+        watch->spoke |= first;
+        err = w->stuck(w->stuck_arg, waited, first);
+    }
+    if (err == TIARA_OK && w->limit_s > 0 && waited >= w->limit_s)
+        err = TIARA_ERR_TIMEOUT;
+    return err;
+}
+
+/* The part of a wait that has left the spin phase. */
+static enum tiara_err wait_long(struct tiara_wait *w, tiara_ready_fn ready, void *arg)
+{
+    struct watch watch = {.start = tiara_now()};
+    struct tiara_wait_on on = {0};
+    enum tiara_err err;
+
+    watch.next = watch.start + 0.1;
+    for (long turn = 1;; turn++) {
+        bool may_sleep = w->sleeping && w->yields >= 0 && turn > w->yields && on.word;
+
+        if (may_sleep) {
+            if (sleep_on(w, ready, arg))
+                return TIARA_OK;
+        } else {
+            sched_yield();
+        }
+        on.word = NULL;
+        if (ready(arg, &on))
+            return TIARA_OK;
+        if (!may_sleep && turn % YIELDS_PER_LOOK != 0)
+            continue;
+        err = look_around(w, &watch);
+        if (err != TIARA_OK)
+            return err;
+    }
+}
+
+enum tiara_err tiara_wait(struct tiara_wait *w, tiara_ready_fn ready, void *arg)
+{
+    struct tiara_wait_on on = {0};
+
+    for (int i = 0; i < w->spins; i++) {
+        if (ready(arg, &on))
+            return TIARA_OK;
+        tiara_cpu_relax();
+    }
+    return wait_long(w, ready, arg);
+}
