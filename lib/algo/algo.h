@@ -1,0 +1,90 @@
+/*
+ * The seam of algorithms: generators of plans.
+ *
+ * A generator is a pure function (layout, rank, options) -> plan. It never writes dependencies:
+ * they follow from the slices (tiara_plan_depend). Every generator's plan must be valid in place
+ * (IN and OUT one buffer) and is proved by the checker in both forms.
+ *
+ * Flat algorithms speak send/recv between all ranks and look at layout->nranks only (its arrays may
+ * be NULL), so that they also serve as the inter-node part of a hierarchy. Node algorithms (direct)
+ * use exposed buffers of one node only. hier composes: node reduce-scatter, inter-node @inter over
+ * K leaders, node all-gather.
+ */
+#ifndef TIARA_ALGO_ALGO_H
+#define TIARA_ALGO_ALGO_H
+
+#include "plan/plan.h"
+
+#define TIARA_ALGO_FLAT 0x1u /* network ops only; any layout */
+#define TIARA_ALGO_NODE 0x2u /* exposed buffers only; needs layout->nnodes == 1 */
+#define TIARA_ALGO_HIER 0x4u /* both; any layout */
+/* Leaves in rank order for every layout that it accepts. */
+#define TIARA_ALGO_ORDERED 0x8u
+/* The same, when the layout is block-placed and inter is ordered. */
+#define TIARA_ALGO_ORDERED_BLOCK 0x10u
+
+struct tiara_algo;
+
+struct tiara_algo_opts {
+    enum tiara_coll coll;
+    int leaders; /* hier: K; 0 or too many = as many as the smallest node has */
+    const struct tiara_algo *inter; /* hier: the flat algorithm between nodes; NULL = ring */
+    bool one_shot; /* direct: every rank reduces everything itself */
+    bool single_copy; /* direct: read peers' IN and OUT instead of cells */
+};
+
+/*
+ * Costs as formulas of P ranks, in units of the whole vector and of steps; the proofs compare them
+ * with the checker's counts.
+ */
+struct tiara_algo_cost {
+    double net_rounds; /* steps with network traffic, at most */
+    double net_sent_max; /* vectors sent by the busiest rank, exactly unless net_sent_is_bound */
+    bool net_sent_is_bound;
+};
+
+struct tiara_algo {
+    const char *name; /* as in TIARA_ALGO, --algo and tiara-plan; e.g. "ring" */
+    const char *help; /* one line */
+    unsigned flags;
+    unsigned colls; /* bit (1u << coll) for each collective it can do */
+    /*
+     * Builds @plan_out for @rank (which generate initialises and finishes; the caller runs fini
+     * also after an error). Errors: TIARA_ERR_UNSUPPORTED (layout or options not for this
+     * algorithm), TIARA_ERR_NOMEM.
+     */
+    enum tiara_err (*generate)(const struct tiara_layout *layout, int rank,
+        const struct tiara_algo_opts *opts, struct tiara_plan *plan_out);
+    /* Fills @cost_out for @layout. May be NULL for hier (its proofs state their own). */
+    void (*cost)(const struct tiara_layout *layout, const struct tiara_algo_opts *opts,
+        struct tiara_algo_cost *cost_out);
+};
+
+/* Flat, for any number of ranks; all but the ring keep the rank order. The name is the file's. */
+extern const struct tiara_algo tiara_algo_reduce_bcast;
+extern const struct tiara_algo tiara_algo_ring;
+extern const struct tiara_algo tiara_algo_tree;
+extern const struct tiara_algo tiara_algo_double_tree;
+extern const struct tiara_algo tiara_algo_recdbl; /* named "recursive-doubling" */
+extern const struct tiara_algo tiara_algo_rabenseifner;
+extern const struct tiara_algo tiara_algo_chain;
+/* One node. */
+extern const struct tiara_algo tiara_algo_direct;
+/* Two levels. hier-chain's tree is the left fold over all ranks, whatever the layout. */
+extern const struct tiara_algo tiara_algo_hier;
+extern const struct tiara_algo tiara_algo_hier_chain;
+
+/* All of them, in the order of documentation; NULL-terminated. */
+extern const struct tiara_algo *const tiara_algo_table[];
+/* By name, or NULL. */
+const struct tiara_algo *tiara_algo_find(const char *name);
+
+/*
+ * Blocks of hier's ALLREDUCE plans with the ring between two or more nodes, of which one has two or
+ * more ranks, and K = @leaders: a multiple of K x nnodes, so many that no rank's stripe is more
+ * than an eighth longer than its node's average. With another inter-node algorithm: the plan's
+ * nblocks.
+ */
+int tiara_algo_hier_blocks(const struct tiara_layout *layout, int leaders);
+
+#endif
