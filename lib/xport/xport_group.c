@@ -1,0 +1,87 @@
+/*
+ * Agreement of a group at open, errno as an error of ours, and random cookies: see xport_priv.h.
+ */
+#include "xport/xport_priv.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+enum tiara_err tiara_xport_agree(const struct tiara_xport_group *group, enum tiara_err mine)
+{
+    unsigned char own = (unsigned char)mine;
+    unsigned char all[TIARA_XPORT_GROUP_MAX];
+    enum tiara_err err;
+
+    if (group->size > TIARA_XPORT_GROUP_MAX) {
+        tiara_debug(
+            "group of %d ranks, at most %d can share memory", group->size, TIARA_XPORT_GROUP_MAX);
+        return TIARA_ERR_UNSUPPORTED;
+    }
+    err = group->allgather(group->arg, &own, all, 1);
+    if (err != TIARA_OK)
+        return err;
+    for (int i = 0; i < group->size; i++) {
+        if (all[i] != TIARA_OK)
+            return (enum tiara_err)all[i];
+    }
+    return TIARA_OK;
+}
+
+/* The class of an errno: can the layer above go another way, and would less memory help. */
+static enum tiara_err errno_class(int number)
+{
+    switch (number) {
+    case ENOMEM:
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+    case EMFILE:
+    case ENFILE:
+        return TIARA_ERR_NOSPACE;
+    case EPERM:
+    case EACCES:
+    case ENOSYS:
+    case EOPNOTSUPP:
+    case EINVAL:
+    case ENOENT:
+    case ESRCH:
+        return TIARA_ERR_UNSUPPORTED;
+    default:
+        return TIARA_ERR_SYS;
+    }
+}
+
+enum tiara_err tiara_xport_sys_error(int number, const char *format, ...)
+{
+    enum tiara_err err = errno_class(number);
+    char what[160];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    if (err == TIARA_ERR_UNSUPPORTED)
+        tiara_debug("%s: %s", what, strerror(number));
+    else
+        tiara_warn("%s: %s", what, strerror(number));
+    return err;
+}
+
+uint64_t tiara_xport_cookie(void)
+{
+    uint64_t cookie;
+    struct timespec now;
+
+    if (getrandom(&cookie, sizeof cookie, GRND_NONBLOCK) == (ssize_t)sizeof cookie)
+        return cookie;
+    /* A sandbox may forbid getrandom. Time, process and stack address differ between any two processes of a job. */
+    clock_gettime(CLOCK_REALTIME, &now);
+    cookie = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    return (cookie ^ ((uint64_t)getpid() << 40) ^ (uint64_t)(uintptr_t)&now) * 0x9e3779b97f4a7c15u;
+}

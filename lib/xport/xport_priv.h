@@ -1,0 +1,41 @@
+/*
+ * What the transports of this directory share: agreement at open, and the meaning of errno.
+ *
+ * The one idea: a rank that fails before an exchange must still take part in it, or its peers hang.
+ * So open() runs in phases; each phase collects its local error and hands it to
+ * tiara_xport_agree(), which needs no memory and therefore always takes part.
+ */
+#ifndef TIARA_XPORT_PRIV_H
+#define TIARA_XPORT_PRIV_H
+
+#include "xport/xport.h"
+
+/* Most members of a group that opens a transport with tiara_xport_agree(). */
+#define TIARA_XPORT_GROUP_MAX 4096
+
+/* Alignment of every segment. */
+#define TIARA_XPORT_ALIGN ((size_t)4096)
+
+/*
+ * tiara_xport_agree() - TIARA_OK when all members say TIARA_OK, else the error of the first that does not
+ * Collective over @group; allocates nothing. Also orders memory: what a member wrote before it, all see after it.
+ * Errors: the agreed one; TIARA_ERR_UNSUPPORTED when the group is too large; what the exchange returns.
+ */
+TIARA_MUST_USE enum tiara_err tiara_xport_agree(
+    const struct tiara_xport_group *group, enum tiara_err mine);
+
+/* Logs that what the printf-like @format says failed with @number (an errno), and returns its class: NOSPACE,
+ * UNSUPPORTED or SYS. */
+TIARA_MUST_USE enum tiara_err tiara_xport_sys_error(int number, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* A random number that another process will not have. */
+uint64_t tiara_xport_cookie(void);
+
+/* @bytes rounded up to a multiple of TIARA_XPORT_ALIGN; the caller knows that this does not overflow. */
+static inline size_t tiara_xport_round_up(size_t bytes)
+{
+    return (bytes + TIARA_XPORT_ALIGN - 1) & ~(TIARA_XPORT_ALIGN - 1);
+}
+
+#endif
