@@ -1,0 +1,198 @@
+/*
+ * Making an arena, and what all calls do at their beginning and when they are stuck. The layout and the argument
+ * why it is right are in arena.h.
+ */
+#include "exec/arena.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include <stdio.h>
+#include <string.h>
+
+#define PAGE ((size_t)4096)
+
+_Static_assert(sizeof(struct tiara_arena_ctl) <= 4096, "the control block is the first page");
+
+size_t tiara_arena_bytes(size_t cell_bytes)
+{
+    return PAGE + 2 * TIARA_ARENA_SMALL_STRIDE + TIARA_SLOTS * cell_bytes;
+}
+
+static enum tiara_err alloc_tables(struct tiara_arena *a)
+{
+    size_t n = (size_t)a->size;
+
+    a->ctl = tiara_alloc(n, sizeof(*a->ctl));
+    a->small = tiara_alloc(n, sizeof(*a->small));
+    a->cells = tiara_alloc(n, sizeof(*a->cells));
+    a->seen = tiara_alloc(n * TIARA_SLOTS, sizeof(*a->seen));
+    a->checked = tiara_alloc(n, sizeof(*a->checked));
+    a->sleepers = tiara_alloc(n, sizeof(*a->sleepers));
+    a->srcs = tiara_alloc(n, sizeof(*a->srcs));
+    a->xport_obj = tiara_alloc(1, a->xport->size);
+    if (!a->ctl || !a->small || !a->cells || !a->seen || !a->checked || !a->sleepers || !a->srcs ||
+        !a->xport_obj)
+        return TIARA_ERR_NOMEM;
+    return TIARA_OK;
+}
+
+/* Whether all ranks of the group could take their private memory. */
+static enum tiara_err agree(const struct tiara_xport_group *group, enum tiara_err mine)
+{
+    unsigned char in = mine != TIARA_OK, *all = tiara_alloc((size_t)group->size, 1);
+    unsigned char lost = 1;
+    enum tiara_err err;
+
+    /* Without memory for the answers this rank can only say no; the others still have to hear it. */
+    err = group->allgather(group->arg, all ? &in : &lost, all ? all : &lost, 1);
+    for (int i = 0; all && err == TIARA_OK && i < group->size; i++)
+        if (all[i])
+            err = TIARA_ERR_NOMEM;
+    tiara_free(all);
+    return tiara_err_first(mine, err);
+}
+
+static enum tiara_err stuck(void *arg, double waited_s, bool first)
+{
+    return tiara_arena_inspect(arg, waited_s, first);
+}
+
+enum tiara_err tiara_arena_open(struct tiara_arena *a, const struct tiara_xport *xport,
+    const struct tiara_xport_group *group, size_t cell_bytes)
+{
+    enum tiara_err err;
+    int npeers = 0;
+
+    a->index = group->rank;
+    a->size = group->size;
+    a->cell_bytes = cell_bytes;
+    a->xport = xport;
+    err = agree(group, alloc_tables(a));
+    if (err != TIARA_OK)
+        return err;
+    err = xport->open(a->xport_obj, group, tiara_arena_bytes(cell_bytes));
+    if (err != TIARA_OK)
+        return err;
+    for (int i = 0; i < a->size; i++) {
+        char *base = xport->base(a->xport_obj, i);
+        a->ctl[i] = (struct tiara_arena_ctl *)(void *)base;
+        a->small[i] = base + PAGE;
+        a->cells[i] = base + PAGE + 2 * TIARA_ARENA_SMALL_STRIDE;
+        if (i != a->index)
+            a->sleepers[npeers++] = &a->ctl[i]->sleeping;
+    }
+    a->wait.sleeping = &a->ctl[a->index]->sleeping;
+    a->wait.peers = a->sleepers;
+    a->wait.npeers = npeers;
+    a->wait.stuck = stuck;
+    a->wait.stuck_arg = a;
+    return TIARA_OK;
+}
+
+void tiara_arena_close(struct tiara_arena *a)
+{
+    if (a->xport_obj)
+        a->xport->close(a->xport_obj);
+    tiara_free(a->xport_obj);
+    tiara_free(a->srcs);
+    tiara_free(a->sleepers);
+    tiara_free(a->checked);
+    tiara_free(a->seen);
+    tiara_free(a->cells);
+    tiara_free(a->small);
+    tiara_free(a->ctl);
+    memset(a, 0, sizeof(*a));
+}
+
+/* The rank that a message names for node index @i. */
+static int shown_rank(const struct tiara_arena *a, int i)
+{
+    return a->world_rank ? a->world_rank[i] : i;
+}
+
+/* "allreduce of 12 x f32 with sum" */
+static void describe(const struct tiara_arena_desc *d, char *text, size_t size)
+{
+    static const char *const coll[] = {"allreduce", "reduce_scatter_block", "allgather"};
+    char type[32];
+
+    snprintf(type, sizeof(type), "%u-byte elements", d->elem_size);
+    snprintf(text, size, "%s of %llu %s%s%s", coll[d->coll], (unsigned long long)d->count,
+        d->type >= 0 ? tiara_type_name((enum tiara_type)d->type) : type,
+        d->oper >= 0 ? " with " : "",
+        d->oper >= 0 ? tiara_operator_name((enum tiara_operator)d->oper) : "");
+}
+
+enum tiara_err tiara_arena_compare(struct tiara_arena *a, int peer)
+{
+    struct tiara_arena_head *head = tiara_arena_head(a, peer, a->seq);
+
+    char mine[96], its[96];
+
+    a->checked[peer] = a->seq;
+    if (__builtin_expect(head->digest == a->digest, 1))
+        return TIARA_OK;
+    describe(&a->ctl[a->index]->desc, mine, sizeof(mine));
+    describe(&a->ctl[peer]->desc, its, sizeof(its));
+    tiara_error("ranks disagree: rank %d called %s, rank %d called %s", shown_rank(a, a->index),
+        mine, shown_rank(a, peer), its);
+    return TIARA_ERR_MISMATCH;
+}
+
+struct await_arg {
+    struct tiara_arena_head *head;
+    uint64_t seq;
+};
+
+static bool has_published(void *arg, struct tiara_wait_on *on)
+{
+    struct await_arg *w = arg;
+    /* [arena.head] acquire: the peer's payload, digest and desc may be read after it. */
+    uint64_t seq = tiara_load_acquire(&w->head->seq);
+
+    if (seq == w->seq)
+        return true;
+    on->word = &w->head->seq;
+    on->seen = seq;
+    return false;
+}
+
+enum tiara_err tiara_arena_await(struct tiara_arena *a, int peer)
+{
+    struct await_arg w = {tiara_arena_head(a, peer, a->seq), a->seq};
+    enum tiara_err err = tiara_wait(&a->wait, has_published, &w);
+
+    return err != TIARA_OK ? err : tiara_arena_compare(a, peer);
+}
+
+void tiara_arena_fail(struct tiara_arena *a)
+{
+    /* [arena.failed] release: nothing is published with it; the pair only makes it seen. */
+    tiara_store_release(&a->ctl[a->index]->failed, a->seq);
+}
+
+enum tiara_err tiara_arena_inspect(struct tiara_arena *a, double waited_s, bool first)
+{
+    char mine[96];
+
+    describe(&a->ctl[a->index]->desc, mine, sizeof(mine));
+    for (int i = 0; i < a->size; i++) {
+        struct tiara_arena_head *head = tiara_arena_head(a, i, a->seq);
+        /* [arena.head] acquire: digest and desc may be read after it. */
+        uint64_t seq = tiara_load_acquire(&head->seq);
+
+        if (i == a->index)
+            continue;
+        if (seq == a->seq && a->checked[i] != a->seq) {
+            enum tiara_err err = tiara_arena_compare(a, i);
+            if (err != TIARA_OK)
+                return err;
+        }
+        /* [arena.failed] acquire: pairs with tiara_arena_fail. */
+        if (tiara_load_acquire(&a->ctl[i]->failed) == a->seq)
+            return TIARA_ERR_PEER;
+        if (first && seq != a->seq)
+            tiara_warn("waiting for %.0f s in %s (call %llu of its node): rank %d has not called",
+                waited_s, mine, (unsigned long long)a->seq, shown_rank(a, i));
+    }
+    return TIARA_OK;
+}

@@ -1,0 +1,175 @@
+/*
+ * The arena: a node's shared memory, one segment per node rank, and what each rank keeps beside it.
+ *
+ * Layout of a rank's segment (writer: its owner alone; readers: all node peers):
+ *
+ *   offset            size              field     what
+ *   0                 64                progress  one 64-bit word per slot: base + steps done, only grows
+ *   128               4                 sleeping  1 while the owner sleeps on a futex
+ *   256               8                 failed    sequence number of the call that the owner gave up, 0 none
+ *   384               40                desc      the owner's current call, for error messages; addresses for pulls
+ *   4096              2 x small_stride  small     two small slots by parity of the call's sequence number:
+ *                                                   head (sequence number, digest), payload; the first 48 bytes of
+ *                                                   payload share the head's cache line
+ *   4096 + 2 strides  slots x cell      cells     one cell per chunk in flight
+ *
+ * Why two small slots are enough. A rank writes slot n mod 2 for call n, over what it wrote for call n - 2. It does
+ * so only after it finished call n - 1, for which it needed something that every peer (or, with a leader, the leader
+ * for its peers) wrote in call n - 1 and hence after it had read everything of call n - 2.
+ *
+ * Why stale reads are harmless. A reader compares the head's sequence number with its own: anything but equality
+ * means "not yet". Progress words are compared with >=, and never decrease.
+ *
+ * Memory order. [arena.head]: the payload and digest are written before the head's sequence number is released;
+ * a reader acquires it before it reads them. [arena.progress]: all effects of the ops of the steps that
+ * a progress word counts precede its release; a peer acquires it before it reads a cell, or before it overwrites
+ * one that the peer has read.
+ */
+#ifndef TIARA_EXEC_ARENA_H
+#define TIARA_EXEC_ARENA_H
+
+#include "base/err.h"
+#include "base/sync.h"
+#include "base/wait.h"
+#include "exec/exec.h"
+#include "mem/mem.h"
+#include "redop/redop.h"
+#include "xport/xport.h"
+
+#define TIARA_ARENA_SMALL_MAX 32768 /* most payload bytes of a small slot */
+
+/* Distance of the two small slots. */
+#define TIARA_ARENA_SMALL_STRIDE (TIARA_ARENA_SMALL_MAX + 4096)
+
+struct tiara_arena_head {
+    tiara_u64 seq;
+    uint32_t digest;
+    uint32_t bytes; /* payload that follows */
+};
+
+/* What a rank is doing, for the messages of peers, and for pulls; published by the head of the same call. */
+struct tiara_arena_desc {
+    uint64_t in_addr, out_addr; /* for single-copy plans */
+    uint64_t count;
+    uint32_t elem_size;
+    int32_t coll; /* enum tiara_coll */
+    int32_t type; /* enum tiara_type, -1: some other type */
+    int32_t oper; /* enum tiara_operator, -1: some other operator */
+};
+
+struct tiara_arena_ctl {
+    _Alignas(TIARA_LINE) tiara_u64 progress[TIARA_SLOTS];
+    _Alignas(TIARA_LINE) tiara_u32 sleeping;
+    _Alignas(TIARA_LINE) tiara_u64 failed;
+    _Alignas(TIARA_LINE) struct tiara_arena_desc desc;
+};
+
+struct tiara_arena {
+    int index; /* own position among the node's ranks */
+    int size;
+    size_t cell_bytes;
+    uint64_t seq; /* calls so far, alike on all node ranks */
+    uint64_t base[TIARA_SLOTS]; /* alike on all node ranks */
+    struct tiara_arena_ctl **ctl; /* [size] peers' (read-only) and own */
+    char **small; /* [size] first small slot */
+    char **cells; /* [size] first cell */
+    uint64_t *seen; /* [size * TIARA_SLOTS] last progress read from each peer */
+    uint64_t *checked; /* [size] call whose digest was compared with the peer's */
+    const void **srcs; /* [size] scratch: sources of a fold */
+    const int *world_rank; /* [size] for messages; borrowed from core, may be NULL */
+    tiara_u32 **sleepers; /* [size - 1] the peers' sleeping flags */
+    uint32_t digest; /* of the call that runs */
+    struct tiara_wait wait;
+    const struct tiara_xport *xport;
+    void *xport_obj;
+    bool dead; /* a call failed in it; the sequence numbers of its ranks may differ */
+};
+
+/* Bytes of one segment whose cells are @cell_bytes each. */
+size_t tiara_arena_bytes(size_t cell_bytes);
+
+/*
+ * tiara_arena_open() - make the node's segments through @xport (EXPOSE)
+ * Collective over @group; all ranks get the same result. @cell_bytes a multiple of 4096 (0: small slots only).
+ * @arena is zeroed memory of the caller's; close accepts it after failure too.
+ */
+TIARA_MUST_USE enum tiara_err tiara_arena_open(struct tiara_arena *arena,
+    const struct tiara_xport *xport, const struct tiara_xport_group *group, size_t cell_bytes);
+void tiara_arena_close(struct tiara_arena *arena);
+
+/* Begins call number ++seq; @desc is what peers may print and pull from once the head is published. */
+static inline void tiara_arena_begin(
+    struct tiara_arena *a, uint32_t digest, const struct tiara_arena_desc *desc)
+{
+    a->seq++;
+    a->digest = digest;
+    a->ctl[a->index]->desc = *desc;
+}
+
+static inline struct tiara_arena_head *tiara_arena_head(
+    const struct tiara_arena *a, int peer, uint64_t seq)
+{
+    return (
+        struct tiara_arena_head *)(void *)(a->small[peer] + (seq & 1) * TIARA_ARENA_SMALL_STRIDE);
+}
+static inline char *tiara_arena_payload(struct tiara_arena_head *head)
+{
+    return (char *)(head + 1);
+}
+
+/* Publishes own head of the current call; @payload is already in place. */
+static inline void tiara_arena_publish(struct tiara_arena *a, size_t bytes)
+{
+    struct tiara_arena_head *head = tiara_arena_head(a, a->index, a->seq);
+
+    head->digest = a->digest;
+    head->bytes = (uint32_t)bytes;
+    /* [arena.head] release: payload, digest and desc are visible to a peer that acquires this sequence number. */
+    tiara_store_release(&head->seq, a->seq);
+    tiara_wait_wake(&a->wait, &head->seq);
+}
+
+/*
+ * Waits until @peer has published the current call. TIARA_ERR_MISMATCH when its digest differs (logged with both calls).
+ */
+TIARA_MUST_USE enum tiara_err tiara_arena_await(struct tiara_arena *a, int peer);
+
+/* Compares the digest of @peer, which has published the current call; logs both calls when they differ. */
+TIARA_MUST_USE enum tiara_err tiara_arena_compare(struct tiara_arena *a, int peer);
+
+/* Tells the peers that this rank gave up the current call. */
+void tiara_arena_fail(struct tiara_arena *a);
+
+/*
+ * For a wait that does not end: TIARA_ERR_MISMATCH or TIARA_ERR_PEER when a peer called differently or gave up.
+ * @first: also logs which peers have not come to the current call.
+ */
+TIARA_MUST_USE enum tiara_err tiara_arena_inspect(
+    struct tiara_arena *a, double waited_s, bool first);
+
+/* ---- small calls: small.c ---- */
+
+struct tiara_small_call {
+    const struct tiara_redop *op;
+    const struct tiara_mem *mem;
+    const void *in; /* may equal out */
+    void *out;
+    size_t count;
+    size_t bytes; /* count * element size, <= TIARA_ARENA_SMALL_MAX */
+};
+
+/*
+ * One-shot all-reduce of a node: every rank publishes its vector and folds all of them in rank order.
+ */
+TIARA_MUST_USE enum tiara_err tiara_small_node(
+    struct tiara_arena *a, const struct tiara_small_call *call);
+
+/*
+ * Two levels: node ranks publish; local index 0 folds them in rank order into @call->out, runs @between (which combines
+ * out with the other nodes' in place), publishes the result; the others copy it. @between is called on index 0 only.
+ */
+TIARA_MUST_USE enum tiara_err tiara_small_hier(struct tiara_arena *a,
+    const struct tiara_small_call *call,
+    enum tiara_err (*between)(void *arg, void *buf, size_t count), void *arg);
+
+#endif

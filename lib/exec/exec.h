@@ -1,0 +1,93 @@
+/*
+ * The host executor: interprets a plan, chunk by chunk, with up to W chunks in flight.
+ *
+ * Each chunk in flight sits in a slot and has its own program counter; a chunk that would wait
+ * yields to the next, so that the three stages of a hierarchy overlap without being written so. Waiting for a peer
+ * is a comparison with the peer's 64-bit progress word of that slot, which only grows: base + step, where base
+ * advances by nsteps with every chunk that used the slot, alike on all ranks of the node.
+ */
+#ifndef TIARA_EXEC_EXEC_H
+#define TIARA_EXEC_EXEC_H
+
+#include "base/wait.h"
+#include "mem/mem.h"
+#include "plan/plan.h"
+#include "redop/redop.h"
+#include "xport/xport.h"
+
+#define TIARA_SLOTS 8 /* most chunks in flight */
+
+/*
+ * A node's shared memory as the executor sees it: one segment per node rank, laid out by arena.h. Owned by core (or a
+ * test); the executor is its only user while a call runs.
+ */
+struct tiara_arena;
+struct tiara_trace;
+
+/* The ranks one executor works for: positions are plan ranks. */
+struct tiara_exec {
+    int rank;
+    int nranks;
+    struct tiara_arena *arena; /* NULL: no exposed buffers (flat plans only) */
+    const int *node_index; /* [nranks] a rank's index in the arena, -1 when on another node */
+    const struct tiara_xport *net; /* message transport; NULL: none */
+    const int *net_rank; /* [nranks] a plan rank's position in the transport; NULL: the same */
+    void *net_obj;
+    const struct tiara_xport *puller; /* for single_copy plans; NULL: none */
+    void *puller_obj;
+    const struct tiara_mem *mem;
+    struct tiara_wait *wait;
+    struct tiara_trace *trace; /* NULL: off */
+    uint32_t tag_bits; /* usable bits of a tag */
+    uint64_t chunk_seq; /* chunks run so far, alike on all ranks; low bits go into tags */
+    void *tmp; /* scratch of all slots; grown on demand, freed by tiara_exec_fini */
+    size_t tmp_bytes;
+};
+
+/*
+ * Tags of messages: the chunk's number, then the call's digest, so that calls that differ never match; the highest bit is
+ * left for TIARA_EXEC_TAG_ABORT, which a rank sends when it gives a call up.
+ */
+static inline uint32_t tiara_exec_seq_bits(uint32_t tag_bits)
+{
+    return tag_bits >= 24 ? 12 : 8;
+}
+static inline uint32_t tiara_exec_tag(uint32_t tag_bits, uint64_t chunk_seq, uint32_t digest)
+{
+    uint32_t seq_bits = tiara_exec_seq_bits(tag_bits), digest_bits = tag_bits - 1 - seq_bits;
+
+    return (uint32_t)(chunk_seq & ((1u << seq_bits) - 1)) | (digest & ((1u << digest_bits) - 1))
+                                                                << seq_bits;
+}
+#define TIARA_EXEC_TAG_ABORT(tag_bits) (1u << ((tag_bits)-1))
+
+/* One call. IN block b of a chunk and OUT block b of a chunk are found by coll, see exec.c. */
+struct tiara_exec_call {
+    const struct tiara_plan *plan;
+    const struct tiara_redop *op; /* NULL for ALLGATHER */
+    const void *in; /* may equal out (in place) */
+    void *out;
+    size_t count; /* elements: of the vector (ALLREDUCE), of one block (others) */
+    size_t elem_size;
+    size_t chunk_elems; /* elements of the vector (or of one block) per chunk; 0: all at once */
+    int slots; /* chunks in flight, 1..TIARA_SLOTS */
+    uint32_t digest; /* of the call: goes into message tags */
+    int finish_ranks; /* N for op->finish */
+};
+
+/*
+ * tiara_exec_run() - run one call to its end
+ * Collective over the plan's ranks, with equal calls. Errors end the call on this rank only; the communicator must then be
+ * given up by core. TIARA_ERR_NOMEM is returned before the first op.
+ */
+TIARA_MUST_USE enum tiara_err tiara_exec_run(
+    struct tiara_exec *x, const struct tiara_exec_call *call);
+/*
+ * Takes the private memory that calls like @call with chunks up to call->chunk_elems need, so that tiara_exec_run() takes none: a rank
+ * that has no memory says so before it leaves others waiting. Errors: TIARA_ERR_NOMEM.
+ */
+TIARA_MUST_USE enum tiara_err tiara_exec_reserve(
+    struct tiara_exec *x, const struct tiara_exec_call *call);
+void tiara_exec_fini(struct tiara_exec *x);
+
+#endif

@@ -1,0 +1,75 @@
+/*
+ * Private to lib/exec: one running call, its chunks in flight, and where slices lie in memory.
+ */
+#ifndef TIARA_EXEC_RUN_H
+#define TIARA_EXEC_RUN_H
+
+#include "base/block.h"
+#include "exec/arena.h"
+#include "exec/exec.h"
+
+/* A chunk in flight. */
+struct tiara_chunk {
+    bool active;
+    size_t first; /* first element in the vector, or in each block */
+    size_t count; /* elements */
+    size_t len; /* elements of every block but the last non-empty one */
+    int pc; /* next op */
+    int post_pc; /* next op whose post is to be looked at */
+    int started; /* asyncs started */
+    int done; /* asyncs complete, in order of start */
+    uint64_t base;
+    uint32_t tag;
+    char *tmp;
+    struct tiara_xport_req *reqs; /* [plan->nasync] */
+};
+
+struct tiara_run {
+    struct tiara_exec *x;
+    const struct tiara_exec_call *call;
+    size_t align; /* elements; block boundaries are multiples of it */
+    size_t nchunks;
+    size_t next_chunk; /* the next to start */
+    size_t finished; /* chunks finished */
+    int slots;
+    enum tiara_err err;
+    char *pull_room; /* single-copy plans: sources pulled for one reduction */
+    size_t pull_bytes; /* of each */
+    struct tiara_chunk chunk[TIARA_SLOTS];
+};
+
+/* Elements [first, first + count) of the chunk that blocks @block .. @block + @nblocks - 1 cover (ALLREDUCE). */
+static inline struct tiara_range tiara_run_range(
+    const struct tiara_chunk *c, int block, int nblocks)
+{
+    size_t first = c->len * (size_t)block, end = c->len * (size_t)(block + nblocks);
+
+    first = first < c->count ? first : c->count;
+    end = end < c->count ? end : c->count;
+    return (struct tiara_range){first, end - first};
+}
+
+/*
+ * A slice in memory: @pieces pieces of @bytes each, @stride apart. One piece, but for slices of several blocks in
+ * REDUCE_SCATTER and ALLGATHER, where the caller's blocks lie apart: then all slices of the op have a piece per block.
+ */
+struct tiara_place {
+    char *at;
+    size_t bytes; /* of each piece; 0: the slice is empty in this chunk */
+    size_t stride;
+    int pieces;
+    bool cell; /* exposed memory */
+    int pull; /* node index of the peer in whose own memory it lies, to be pulled; -1: it can be read in place */
+};
+
+/* Where @slice, which holds blocks @block .., lies for chunk @c in slot @slot. */
+struct tiara_place tiara_run_place(const struct tiara_run *r, const struct tiara_chunk *c, int slot,
+    const struct tiara_slice *slice, int block);
+
+/* COPY and REDUCE of the chunk: move.c */
+TIARA_MUST_USE enum tiara_err tiara_run_copy(
+    const struct tiara_run *r, const struct tiara_chunk *c, int slot, const struct tiara_op *op);
+TIARA_MUST_USE enum tiara_err tiara_run_reduce(
+    const struct tiara_run *r, const struct tiara_chunk *c, int slot, const struct tiara_op *op);
+
+#endif

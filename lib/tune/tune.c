@@ -1,0 +1,212 @@
+/*
+ * The choice. Thresholds say where they were measured; everything here is decided from agreed facts only.
+ */
+#include "tune/tune.h"
+#include <stdio.h>
+
+/* Between nodes, in bytes of a leader's shard: below, fewer rounds win; above, fewer bytes. Virtual nodes, TCP. */
+#define INTER_ROUNDS_MAX ((size_t)16384)
+
+static size_t total_bytes(const struct tiara_tune_facts *f, const struct tiara_tune_call *c)
+{
+    size_t bytes = c->count * c->elem_size;
+
+    return c->coll == TIARA_COLL_ALLREDUCE ? bytes : bytes * (size_t)f->layout->nranks;
+}
+
+/* Bytes up to which every rank reduces the whole vector itself: more ranks read more. */
+static size_t one_shot_max(const struct tiara_tune_facts *f)
+{
+    size_t ranks = (size_t)f->layout->max_local;
+    size_t limit;
+
+    if (f->one_shot_max > 0)
+        limit = f->one_shot_max;
+    else if (ranks <= 2)
+        limit = 32768;
+    else
+        limit = f->crowded ? 16384 : 65536 / ranks;
+    return limit < f->small_max ? limit : f->small_max;
+}
+
+static bool has_cells(const struct tiara_tune_facts *f)
+{
+    return f->has_arena && f->cell_bytes > 0;
+}
+
+/* Rank-ordered operands are needed, and the layout does not give them to the ordinary hierarchy. */
+static bool needs_strict_order(const struct tiara_tune_facts *f, const struct tiara_tune_call *c)
+{
+    return f->reproducible || (!c->commutative && !tiara_layout_is_block(f->layout));
+}
+
+static const struct tiara_algo *choose_inter(
+    const struct tiara_tune_facts *f, const struct tiara_tune_call *c, size_t shard_bytes)
+{
+    if (f->inter && (c->commutative || f->inter->flags & TIARA_ALGO_ORDERED))
+        return f->inter;
+    if (!c->commutative || shard_bytes <= INTER_ROUNDS_MAX)
+        return &tiara_algo_recdbl;
+    return &tiara_algo_ring;
+}
+
+/* Whether @algo may run this call at all; the reason when not. */
+static const char *unfit(const struct tiara_tune_facts *f, const struct tiara_tune_call *c,
+    const struct tiara_algo *algo)
+{
+    bool ordered = algo->flags & TIARA_ALGO_ORDERED ||
+                   (algo->flags & TIARA_ALGO_ORDERED_BLOCK && tiara_layout_is_block(f->layout));
+
+    if (!(algo->colls & (1u << c->coll)))
+        return "it does not do this collective";
+    if (algo->flags & TIARA_ALGO_NODE && f->layout->nnodes > 1)
+        return "it works on one node only";
+    if (!(algo->flags & TIARA_ALGO_FLAT) && !has_cells(f))
+        return "there is no shared memory for it";
+    if (!c->commutative && !ordered)
+        return "the operator is not commutative";
+    if (f->reproducible && algo != &tiara_algo_chain && algo != &tiara_algo_hier_chain &&
+        !(f->layout->nnodes == 1 && algo == &tiara_algo_direct))
+        return "TIARA_REPRODUCIBLE asks for a fixed order";
+    return NULL;
+}
+
+static const struct tiara_algo *choose_algo(
+    const struct tiara_tune_facts *f, const struct tiara_tune_call *c, const char **why)
+{
+    if (f->algo) {
+        *why = unfit(f, c, f->algo);
+        if (!*why) {
+            *why = "TIARA_ALGO";
+            return f->algo;
+        }
+    }
+    if (!has_cells(f)) {
+        *why = "no shared memory on the nodes";
+        if (f->reproducible && c->coll == TIARA_COLL_ALLREDUCE)
+            return &tiara_algo_chain;
+        return NULL;
+    }
+    if (f->layout->nnodes == 1) {
+        *why = "one node";
+        return &tiara_algo_direct;
+    }
+    if (needs_strict_order(f, c)) {
+        *why = f->reproducible ? "TIARA_REPRODUCIBLE"
+                               : "a non-commutative operator, ranks not in blocks";
+        return c->coll == TIARA_COLL_ALLREDUCE ? &tiara_algo_hier_chain : NULL;
+    }
+    *why = "several nodes";
+    return &tiara_algo_hier;
+}
+
+/* Elements of a chunk: as large as a cell and the settings allow, at least one. */
+static size_t choose_chunk(const struct tiara_tune_facts *f, const struct tiara_tune_call *c,
+    const struct tiara_algo *algo)
+{
+    size_t blocks = c->coll == TIARA_COLL_ALLREDUCE ? 1 : (size_t)f->layout->nranks;
+    size_t limit = f->cell_bytes / blocks;
+    size_t bytes = f->chunk_bytes ? f->chunk_bytes / blocks : limit;
+    size_t elems;
+
+    if (!(algo->flags & TIARA_ALGO_FLAT) && bytes > limit)
+        bytes = limit;
+    elems = bytes / c->elem_size;
+    /* Whole cache lines, so that chunks do not share one. */
+    if (elems > 64)
+        elems -= elems % 64;
+    return elems > 0 ? elems : 1;
+}
+
+size_t tiara_tune_small_max(const struct tiara_tune_facts *f)
+{
+    return f->has_arena && !f->algo && !f->mpi_only ? one_shot_max(f) : 0;
+}
+
+static bool small_fits(const struct tiara_tune_facts *f, const struct tiara_tune_call *c)
+{
+    return c->coll == TIARA_COLL_ALLREDUCE && total_bytes(f, c) <= tiara_tune_small_max(f) &&
+           !(f->layout->nnodes > 1 && needs_strict_order(f, c));
+}
+
+/* A flat plan for what does not fit into cells. */
+static void choose_flat(const struct tiara_tune_facts *f, const struct tiara_tune_call *c,
+    struct tiara_tune_choice *out)
+{
+    out->why = "an element is larger than a cell";
+    if (c->coll != TIARA_COLL_ALLREDUCE)
+        return;
+    out->path = TIARA_PATH_PLAN;
+    out->algo = f->reproducible ? &tiara_algo_chain : &tiara_algo_tree;
+    out->chunk_elems = 1;
+}
+
+void tiara_tune_choose(const struct tiara_tune_facts *f, const struct tiara_tune_call *c,
+    struct tiara_tune_choice *out)
+{
+    size_t blocks;
+    int leaders;
+
+    *out = (struct tiara_tune_choice){.path = TIARA_PATH_MPI, .slots = f->slots > 0 ? f->slots : 8};
+    out->opts.coll = c->coll;
+    if (f->mpi_only) {
+        out->why = f->mpi_only;
+        return;
+    }
+    blocks = c->coll == TIARA_COLL_ALLREDUCE ? 1 : (size_t)f->layout->nranks;
+    leaders = f->layout->min_local;
+    if (f->leaders > 0 && f->leaders < leaders)
+        leaders = f->leaders;
+    if (small_fits(f, c)) {
+        out->path = TIARA_PATH_SMALL;
+        out->opts.inter = choose_inter(f, c, total_bytes(f, c));
+        out->why = "small";
+        return;
+    }
+    out->algo = choose_algo(f, c, &out->why);
+    if (!out->algo)
+        return;
+    if (c->elem_size * blocks > f->cell_bytes && !(out->algo->flags & TIARA_ALGO_FLAT)) {
+        choose_flat(f, c, out);
+        return;
+    }
+    out->path = TIARA_PATH_PLAN;
+    out->chunk_elems = choose_chunk(f, c, out->algo);
+    out->opts.leaders = leaders;
+    if (out->algo == &tiara_algo_hier && c->coll == TIARA_COLL_ALLREDUCE)
+        out->opts.inter = choose_inter(f, c, total_bytes(f, c) / (size_t)leaders);
+    if (out->algo == &tiara_algo_direct && c->coll == TIARA_COLL_ALLREDUCE &&
+        f->layout->nranks == 2)
+        out->opts.one_shot = true;
+    if (out->algo == &tiara_algo_direct && c->coll == TIARA_COLL_ALLREDUCE && f->has_pull) {
+        out->opts.single_copy = true;
+        out->opts.one_shot = false;
+    }
+}
+
+int tiara_tune_describe(const struct tiara_tune_facts *f, const struct tiara_tune_call *c,
+    const struct tiara_tune_choice *choice, char *text, size_t size)
+{
+    const char *inter = choice->opts.inter ? choice->opts.inter->name : "";
+    char how[96] = "";
+
+    switch (choice->path) {
+    case TIARA_PATH_MPI:
+        return snprintf(text, size, "the MPI below: %s", choice->why);
+    case TIARA_PATH_SMALL:
+        if (f->layout->nnodes == 1)
+            return snprintf(text, size, "small slots, every rank reduces all: %s", choice->why);
+        return snprintf(text, size, "small slots, one leader per node, %s between nodes: %s", inter,
+            choice->why);
+    default:
+        break;
+    }
+    if (choice->algo == &tiara_algo_hier)
+        snprintf(how, sizeof(how), " (leaders per node: %d, between nodes: %s)",
+            choice->opts.leaders, *inter ? inter : "direct");
+    else if (choice->algo == &tiara_algo_direct)
+        snprintf(how, sizeof(how), " (%s%s)", choice->opts.one_shot ? "one-shot" : "two-shot",
+            choice->opts.single_copy ? ", single copy" : "");
+    return snprintf(text, size, "%s%s, chunks of %zu bytes, up to %d in flight: %s",
+        choice->algo->name, how, choice->chunk_elems * c->elem_size, choice->slots, choice->why);
+}
