@@ -1,0 +1,100 @@
+/*
+ * The seam of reductions: element type x operator -> fold.
+ *
+ * A redop folds n-ary, from the left, elementwise: dst[i] = (src[0][i] op src[1][i]) op src[2][i]
+ * and so on. The result of an element never depends on its position, its neighbours, alignment or
+ * the instruction set, so that chunking and CPU differences between ranks cannot change bits.
+ * 16-bit floats accumulate in float over one fold and round once (nsrc == 2: each step rounds).
+ *
+ * Implementations (rows): portable C, AVX2, AVX-512 here; PMPI_Reduce_local lives in core.
+ * Integer SUM and PROD wrap as C's unsigned arithmetic does. MIN and MAX of floats are the choices
+ * (b < a) ? b : a and (a < b) ? b : a, where a is the accumulated left operand; with NaN and signed
+ * zero too, which they copy as they are. A SUM or PROD that is NaN is always the positive quiet NaN
+ * without payload, because compilers and CPUs disagree about payloads. The complex product is
+ * (ac - bd) + (ad + bc)i, without fused operations. Denormals are kept, and rounding is to nearest
+ * even, as long as the caller has not switched the CPU to something else.
+ */
+#ifndef TIARA_REDOP_REDOP_H
+#define TIARA_REDOP_REDOP_H
+
+#include "base/err.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+enum tiara_type {
+    TIARA_TYPE_I8,
+    TIARA_TYPE_U8,
+    TIARA_TYPE_I16,
+    TIARA_TYPE_U16,
+    TIARA_TYPE_I32,
+    TIARA_TYPE_U32,
+    TIARA_TYPE_I64,
+    TIARA_TYPE_U64,
+    TIARA_TYPE_F16,
+    TIARA_TYPE_BF16,
+    TIARA_TYPE_F32,
+    TIARA_TYPE_F64,
+    TIARA_TYPE_F80, /* long double */
+    TIARA_TYPE_C32, /* float complex; SUM and PROD only */
+    TIARA_TYPE_C64, /* double complex; SUM and PROD only */
+    TIARA_TYPE_BOOL, /* one byte, 0 or 1 (C _Bool, C++ bool): logical operators */
+    TIARA_NTYPE
+};
+
+enum tiara_operator {
+    TIARA_OPER_SUM,
+    TIARA_OPER_PROD,
+    TIARA_OPER_MIN,
+    TIARA_OPER_MAX,
+    TIARA_OPER_LAND,
+    TIARA_OPER_LOR,
+    TIARA_OPER_LXOR,
+    TIARA_OPER_BAND,
+    TIARA_OPER_BOR,
+    TIARA_OPER_BXOR,
+    TIARA_NOPER
+};
+
+struct tiara_redop {
+    const char *name; /* "f32 sum avx512" */
+    size_t elem_size; /* bytes of one element as the engine moves it */
+    bool commutative;
+    /*
+     * dst[0..n) = src[0] op ... op src[nsrc-1]; nsrc >= 1 (1: a copy). Any alignment of every
+     * pointer. dst may be exactly equal to any of the sources, and overlaps none otherwise. May not
+     * block. Any thread. Errors: none here; a user's operator may fail.
+     */
+    enum tiara_err (*fold)(
+        const struct tiara_redop *op, void *dst, const void *const *src, int nsrc, size_t n);
+    /* Divides the finished result by @nranks (AVG); NULL for all others. */
+    void (*finish)(const struct tiara_redop *op, void *buf, size_t n, int nranks);
+    const void *ctx; /* private to the implementation */
+};
+
+/* One instruction set's rows. */
+struct tiara_redop_isa {
+    const char *name; /* "portable", "avx2", "avx512" */
+    bool (*supported)(void); /* this CPU and OS */
+    /* NULL where the combination does not exist here (then a lower row's is used) or nowhere. */
+    const struct tiara_redop *(*find)(enum tiara_type type, enum tiara_operator oper);
+};
+extern const struct tiara_redop_isa tiara_redop_portable, tiara_redop_avx2, tiara_redop_avx512;
+/* Best first: avx512, avx2, portable; NULL-terminated; only what was compiled in. */
+extern const struct tiara_redop_isa *const tiara_redop_isas[];
+
+/*
+ * The best supported redop; NULL when the combination is not defined (floats have no logical and
+ * bitwise operators). @isa_limit: name of the best row allowed; NULL and a name that is no row's
+ * ("auto") mean no limit. All rows give equal bits.
+ */
+const struct tiara_redop *tiara_redop_find(
+    enum tiara_type type, enum tiara_operator oper, const char *isa_limit);
+/* AVG of a type: SUM plus finish. Defined where SUM is. Integers divide towards zero. */
+const struct tiara_redop *tiara_redop_find_avg(enum tiara_type type, const char *isa_limit);
+
+/* Lower-case names ("f32", "sum"), static storage, and the bytes of an element. */
+const char *tiara_type_name(enum tiara_type type);
+const char *tiara_operator_name(enum tiara_operator oper);
+size_t tiara_type_size(enum tiara_type type);
+
+#endif
