@@ -34,6 +34,7 @@ struct tiara_wait_on {
 typedef bool (*tiara_ready_fn)(void *arg, struct tiara_wait_on *on);
 
 struct tiara_wait {
+    bool crowded; /* ranks share cores */
     int spins; /* tests before the first yield */
     int yields; /* yields before the first sleep; < 0: never sleep */
     tiara_u32 *sleeping; /* own flag that node peers read in tiara_wait_wake; NULL: never sleep */

@@ -9,12 +9,15 @@
 #include <string.h>
 
 #define PAGE ((size_t)4096)
+/* Where the cells begin: on the page after the small slots. */
+#define CELLS_AT                                                                                   \
+    ((PAGE + TIARA_ARENA_SMALL_SLOTS * TIARA_ARENA_SMALL_STRIDE + PAGE - 1) / PAGE * PAGE)
 
 _Static_assert(sizeof(struct tiara_arena_ctl) <= 4096, "the control block is the first page");
 
 size_t tiara_arena_bytes(size_t cell_bytes)
 {
-    return PAGE + 2 * TIARA_ARENA_SMALL_STRIDE + TIARA_SLOTS * cell_bytes;
+    return CELLS_AT + TIARA_SLOTS * cell_bytes;
 }
 
 static enum tiara_err alloc_tables(struct tiara_arena *a)
@@ -76,7 +79,7 @@ enum tiara_err tiara_arena_open(struct tiara_arena *a, const struct tiara_xport 
         char *base = xport->base(a->xport_obj, i);
         a->ctl[i] = (struct tiara_arena_ctl *)(void *)base;
         a->small[i] = base + PAGE;
-        a->cells[i] = base + PAGE + 2 * TIARA_ARENA_SMALL_STRIDE;
+        a->cells[i] = base + CELLS_AT;
         if (i != a->index)
             a->sleepers[npeers++] = &a->ctl[i]->sleeping;
     }
@@ -109,6 +112,29 @@ static int shown_rank(const struct tiara_arena *a, int i)
     return a->world_rank ? a->world_rank[i] : i;
 }
 
+/* What the failed word says: communicator, call, and in the lowest bit whether it is innocent. */
+static uint64_t failed_word(const struct tiara_arena *a, bool innocent)
+{
+    return (uint64_t)a->comm_id << 32 | (a->seq & 0x7fffffff) << 1 | innocent;
+}
+
+void tiara_arena_fail(struct tiara_arena *a, bool innocent)
+{
+    /* [arena.failed] release: nothing is published with it; the pair only makes it seen. */
+    tiara_store_release(&a->ctl[a->index]->failed, failed_word(a, innocent));
+}
+
+/* What peer @i's failed word means for the current call. */
+static enum tiara_err judge_failed(const struct tiara_arena *a, int i)
+{
+    /* [arena.failed] acquire: pairs with tiara_arena_fail. */
+    uint64_t failed = tiara_load_acquire(&a->ctl[i]->failed);
+
+    if (failed == 0)
+        return TIARA_OK;
+    return failed == failed_word(a, false) ? TIARA_ERR_PEER : TIARA_ERR_UNSUPPORTED;
+}
+
 /* "allreduce of 12 x f32 with sum" */
 static void describe(const struct tiara_arena_desc *d, char *text, size_t size)
 {
@@ -127,10 +153,15 @@ enum tiara_err tiara_arena_compare(struct tiara_arena *a, int peer)
     struct tiara_arena_head *head = tiara_arena_head(a, peer, a->seq);
 
     char mine[96], its[96];
+    enum tiara_err err;
 
     a->checked[peer] = a->seq;
     if (__builtin_expect(head->digest == a->digest, 1))
         return TIARA_OK;
+    /* A peer that has left counts its calls otherwise. */
+    err = judge_failed(a, peer);
+    if (err != TIARA_OK)
+        return err;
     describe(&a->ctl[a->index]->desc, mine, sizeof(mine));
     describe(&a->ctl[peer]->desc, its, sizeof(its));
     tiara_error("ranks disagree: rank %d called %s, rank %d called %s", shown_rank(a, a->index),
@@ -164,14 +195,9 @@ enum tiara_err tiara_arena_await(struct tiara_arena *a, int peer)
     return err != TIARA_OK ? err : tiara_arena_compare(a, peer);
 }
 
-void tiara_arena_fail(struct tiara_arena *a)
-{
-    /* [arena.failed] release: nothing is published with it; the pair only makes it seen. */
-    tiara_store_release(&a->ctl[a->index]->failed, a->seq);
-}
-
 enum tiara_err tiara_arena_inspect(struct tiara_arena *a, double waited_s, bool first)
 {
+    enum tiara_err err;
     char mine[96];
 
     describe(&a->ctl[a->index]->desc, mine, sizeof(mine));
@@ -183,13 +209,13 @@ enum tiara_err tiara_arena_inspect(struct tiara_arena *a, double waited_s, bool 
         if (i == a->index)
             continue;
         if (seq == a->seq && a->checked[i] != a->seq) {
-            enum tiara_err err = tiara_arena_compare(a, i);
+            err = tiara_arena_compare(a, i);
             if (err != TIARA_OK)
                 return err;
         }
-        /* [arena.failed] acquire: pairs with tiara_arena_fail. */
-        if (tiara_load_acquire(&a->ctl[i]->failed) == a->seq)
-            return TIARA_ERR_PEER;
+        err = judge_failed(a, i);
+        if (err != TIARA_OK)
+            return err;
         if (first && seq != a->seq)
             tiara_warn("waiting for %.0f s in %s (call %llu of its node): rank %d has not called",
                 waited_s, mine, (unsigned long long)a->seq, shown_rank(a, i));

@@ -6,8 +6,7 @@
  * advance() itself as the condition. So the copy-in of one chunk, the network part of another and the copy-out of
  * a third overlap without being written so.
  *
- * Agreement: chunk c always runs in slot c mod slots, slots take the same base step counts on all node
- * ranks, and chunk_seq counts chunks alike on all ranks. No choice here depends on timing but the order of independent work.
+ * Agreement: chunks take the slots in turn, from call to call; slots take the same base step counts on all node ranks; and chunk_seq counts chunks alike on all ranks. No choice here depends on timing but the order of independent work.
  */
 #include "exec/exec.h"
 #include "base/alloc.h"
@@ -213,6 +212,8 @@ static void start_chunk(struct tiara_run *r, int slot)
         x->arena->base[slot] += (uint64_t)call->plan->nsteps;
     }
     c->tag = tiara_exec_tag(x->tag_bits, x->chunk_seq, call->digest);
+    c->tmp = r->scratch + r->next_chunk % (size_t)r->slots * r->scratch_bytes;
+    c->reqs = (struct tiara_xport_req *)(void *)(c->tmp + r->tmp_bytes);
     x->chunk_seq++;
     r->next_chunk++;
 }
@@ -246,8 +247,13 @@ static bool step_chunk(struct tiara_run *r, int slot, struct tiara_wait_on *on)
     publish(r, c, slot, plan->nsteps);
     finish_result(r, c);
     c->active = false;
-    r->finished++;
     return true;
+}
+
+/* Chunks walk over all cells of the arena, from call to call: a cell that a peer has just read is slow to write. */
+static int slot_of(const struct tiara_run *r, size_t chunk)
+{
+    return (int)((r->first_slot + chunk) % TIARA_SLOTS);
 }
 
 /* Tries every chunk in flight, oldest first. True when something moved, failed, or all is finished. */
@@ -256,21 +262,24 @@ static bool advance(void *arg, struct tiara_wait_on *on)
     struct tiara_run *r = arg;
     bool moved = false, on_network = false;
 
-    for (int i = 0; i < r->slots && r->err == TIARA_OK; i++) {
-        int slot = (int)((r->finished + (size_t)i) % (size_t)r->slots);
+    for (size_t i = r->oldest;
+         i < r->oldest + (size_t)r->slots && i < r->nchunks && r->err == TIARA_OK; i++) {
+        int slot = slot_of(r, i);
+        struct tiara_chunk *c = &r->chunk[slot];
 
-        if (!r->chunk[slot].active && r->next_chunk < r->nchunks &&
-            (int)(r->next_chunk % (size_t)r->slots) == slot) {
+        if (i == r->next_chunk) {
             start_chunk(r, slot);
             moved = true;
         }
-        if (r->chunk[slot].active)
+        if (c->active)
             moved |= step_chunk(r, slot, on);
-        on_network |= r->chunk[slot].active && r->chunk[slot].done < r->chunk[slot].started;
+        on_network |= c->active && c->done < c->started;
     }
+    while (r->oldest < r->next_chunk && !r->chunk[slot_of(r, r->oldest)].active)
+        r->oldest++;
     if (on_network) /* the network has no word to sleep on */
         on->word = NULL;
-    return moved || r->err != TIARA_OK || r->finished == r->nchunks;
+    return moved || r->err != TIARA_OK || r->oldest == r->nchunks;
 }
 
 /* ---- a call ---- */
@@ -343,25 +352,22 @@ enum tiara_err tiara_exec_reserve(struct tiara_exec *x, const struct tiara_exec_
     return TIARA_OK;
 }
 
-/* Deals the scratch memory to the slots. */
-static void deal_scratch(struct tiara_run *r)
+/* Divides the scratch memory: a part for each chunk in flight, then the room for pulled sources. */
+static void divide_scratch(struct tiara_run *r)
 {
     struct scratch s = scratch_of(r->call);
-    char *at = r->x->tmp;
 
-    for (int slot = 0; slot < r->slots; slot++) {
-        r->chunk[slot].tmp = at;
-        r->chunk[slot].reqs = (struct tiara_xport_req *)(void *)(at + s.tmp);
-        at += s.tmp + s.reqs;
-    }
-    r->pull_room = at;
+    r->scratch = r->x->tmp;
+    r->tmp_bytes = s.tmp;
+    r->scratch_bytes = s.tmp + s.reqs;
+    r->pull_room = r->scratch + (size_t)r->slots * r->scratch_bytes;
     r->pull_bytes = s.pull;
 }
 
 /* After an error: no message may write into memory that is the caller's again. */
 static void cancel_messages(struct tiara_run *r)
 {
-    for (int slot = 0; slot < r->slots; slot++) {
+    for (int slot = 0; slot < TIARA_SLOTS; slot++) {
         struct tiara_chunk *c = &r->chunk[slot];
         for (int i = c->done; c->active && i < c->started; i++)
             if (!c->reqs[i].done)
@@ -379,14 +385,17 @@ enum tiara_err tiara_exec_run(struct tiara_exec *x, const struct tiara_exec_call
         return TIARA_OK;
     r.nchunks = call->count / step + (call->count % step != 0);
     r.slots = r.nchunks < (size_t)call->slots ? (int)r.nchunks : call->slots;
+    r.first_slot = x->arena ? x->arena->next_slot : 0;
     err = tiara_exec_reserve(x, call);
-    deal_scratch(&r);
-    while (err == TIARA_OK && r.finished < r.nchunks) {
+    divide_scratch(&r);
+    while (err == TIARA_OK && r.oldest < r.nchunks) {
         err = tiara_wait(x->wait, advance, &r);
         err = tiara_err_first(err, r.err);
     }
     if (err != TIARA_OK)
         cancel_messages(&r);
+    else if (x->arena)
+        x->arena->next_slot = (r.first_slot + r.nchunks) % TIARA_SLOTS;
     return err;
 }
 

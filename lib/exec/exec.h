@@ -46,7 +46,7 @@ struct tiara_exec {
 
 /*
  * Tags of messages: the chunk's number, then the call's digest, so that calls that differ never match; the highest bit is
- * left for TIARA_EXEC_TAG_ABORT, which a rank sends when it gives a call up.
+ * left for what a rank sends when it gives a call up, or leaves it for the MPI below.
  */
 static inline uint32_t tiara_exec_seq_bits(uint32_t tag_bits)
 {
@@ -60,6 +60,7 @@ static inline uint32_t tiara_exec_tag(uint32_t tag_bits, uint64_t chunk_seq, uin
                                                                 << seq_bits;
 }
 #define TIARA_EXEC_TAG_ABORT(tag_bits) (1u << ((tag_bits)-1))
+#define TIARA_EXEC_TAG_LEAVE(tag_bits) (TIARA_EXEC_TAG_ABORT(tag_bits) + 1)
 
 /* One call. IN block b of a chunk and OUT block b of a chunk are found by coll, see exec.c. */
 struct tiara_exec_call {

@@ -20,7 +20,7 @@ struct tiara_chunk {
     int done; /* asyncs complete, in order of start */
     uint64_t base;
     uint32_t tag;
-    char *tmp;
+    char *tmp; /* its part of the scratch memory */
     struct tiara_xport_req *reqs; /* [plan->nasync] */
 };
 
@@ -30,9 +30,12 @@ struct tiara_run {
     size_t align; /* elements; block boundaries are multiples of it */
     size_t nchunks;
     size_t next_chunk; /* the next to start */
-    size_t finished; /* chunks finished */
+    size_t oldest; /* all before it are finished */
+    size_t first_slot; /* the slot of chunk 0 */
     int slots;
     enum tiara_err err;
+    char *scratch; /* TMP and requests of the chunks in flight, in turn */
+    size_t tmp_bytes, scratch_bytes; /* of TMP, and of both, per chunk */
     char *pull_room; /* single-copy plans: sources pulled for one reduction */
     size_t pull_bytes; /* of each */
     struct tiara_chunk chunk[TIARA_SLOTS];

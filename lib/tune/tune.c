@@ -100,19 +100,38 @@ static const struct tiara_algo *choose_algo(
     return &tiara_algo_hier;
 }
 
-/* Elements of a chunk: as large as a cell and the settings allow, at least one. */
+static size_t clamp(size_t value, size_t least, size_t most)
+{
+    if (value < least)
+        value = least;
+    return value < most ? value : most;
+}
+
+/*
+ * Bytes of a chunk, of all its blocks. On one node: half the vector, so that the copies of two chunks overlap, but no more than
+ * what stays in a second-level cache together with all cells. Between nodes: enough chunks that the stages overlap, and
+ * messages as long as a cell allows.
+ */
+static size_t auto_chunk(const struct tiara_tune_facts *f, const struct tiara_tune_call *c)
+{
+    size_t bytes = total_bytes(f, c);
+
+    if (f->layout->nnodes == 1)
+        return clamp(bytes / 2, 16384, 65536);
+    return clamp(bytes / 8, 32768, 262144);
+}
+
+/* Elements of a chunk, at least one; whole cache lines where it can be, so that chunks do not share one. */
 static size_t choose_chunk(const struct tiara_tune_facts *f, const struct tiara_tune_call *c,
     const struct tiara_algo *algo)
 {
     size_t blocks = c->coll == TIARA_COLL_ALLREDUCE ? 1 : (size_t)f->layout->nranks;
-    size_t limit = f->cell_bytes / blocks;
-    size_t bytes = f->chunk_bytes ? f->chunk_bytes / blocks : limit;
+    size_t bytes = f->chunk_bytes ? f->chunk_bytes : auto_chunk(f, c);
     size_t elems;
 
-    if (!(algo->flags & TIARA_ALGO_FLAT) && bytes > limit)
-        bytes = limit;
-    elems = bytes / c->elem_size;
-    /* Whole cache lines, so that chunks do not share one. */
+    if (!(algo->flags & TIARA_ALGO_FLAT) && bytes > f->cell_bytes)
+        bytes = f->cell_bytes;
+    elems = bytes / blocks / c->elem_size;
     if (elems > 64)
         elems -= elems % 64;
     return elems > 0 ? elems : 1;
@@ -121,6 +140,15 @@ static size_t choose_chunk(const struct tiara_tune_facts *f, const struct tiara_
 size_t tiara_tune_small_max(const struct tiara_tune_facts *f)
 {
     return f->has_arena && !f->algo && !f->mpi_only ? one_shot_max(f) : 0;
+}
+
+/* Ranks of a node that speak to other nodes in a small call: all of a few, if every node has as many; else one. */
+static int small_leaders(const struct tiara_tune_facts *f)
+{
+    int most = f->leaders > 0 ? f->leaders : 4;
+    int ranks = f->layout->max_local;
+
+    return ranks == f->layout->min_local && ranks <= most ? ranks : 1;
 }
 
 static bool small_fits(const struct tiara_tune_facts *f, const struct tiara_tune_call *c)
@@ -160,6 +188,7 @@ void tiara_tune_choose(const struct tiara_tune_facts *f, const struct tiara_tune
     if (small_fits(f, c)) {
         out->path = TIARA_PATH_SMALL;
         out->opts.inter = choose_inter(f, c, total_bytes(f, c));
+        out->opts.leaders = small_leaders(f);
         out->why = "small";
         return;
     }
@@ -175,13 +204,8 @@ void tiara_tune_choose(const struct tiara_tune_facts *f, const struct tiara_tune
     out->opts.leaders = leaders;
     if (out->algo == &tiara_algo_hier && c->coll == TIARA_COLL_ALLREDUCE)
         out->opts.inter = choose_inter(f, c, total_bytes(f, c) / (size_t)leaders);
-    if (out->algo == &tiara_algo_direct && c->coll == TIARA_COLL_ALLREDUCE &&
-        f->layout->nranks == 2)
-        out->opts.one_shot = true;
-    if (out->algo == &tiara_algo_direct && c->coll == TIARA_COLL_ALLREDUCE && f->has_pull) {
+    if (out->algo == &tiara_algo_direct && c->coll == TIARA_COLL_ALLREDUCE && f->has_pull)
         out->opts.single_copy = true;
-        out->opts.one_shot = false;
-    }
 }
 
 int tiara_tune_describe(const struct tiara_tune_facts *f, const struct tiara_tune_call *c,
@@ -196,8 +220,8 @@ int tiara_tune_describe(const struct tiara_tune_facts *f, const struct tiara_tun
     case TIARA_PATH_SMALL:
         if (f->layout->nnodes == 1)
             return snprintf(text, size, "small slots, every rank reduces all: %s", choice->why);
-        return snprintf(text, size, "small slots, one leader per node, %s between nodes: %s", inter,
-            choice->why);
+        return snprintf(text, size, "small slots, leaders per node: %d, %s between nodes: %s",
+            choice->opts.leaders, inter, choice->why);
     default:
         break;
     }

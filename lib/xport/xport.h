@@ -48,8 +48,8 @@ struct tiara_xport {
     size_t size; /* bytes of an object */
     /*
      * Collective over @group, which is borrowed until return; ends in a collective AND: all succeed, or all get the
-     * same error, hold nothing and may try another transport. The local cause is logged where it was detected: as a
-     * warning, but for TIARA_ERR_UNSUPPORTED as debug, since another way exists. @expose_bytes: size of each rank's
+     * same error, hold nothing and may try another transport. The local cause is logged where it was detected, as
+     * info, since another way exists; TIARA_ERR_UNSUPPORTED as debug. @expose_bytes: size of each rank's
      * segment, equal on all, aligned to 4096 and zero-filled; 0: none.
      * TIARA_ERR_NOSPACE, TIARA_ERR_UNSUPPORTED, TIARA_ERR_SYS, TIARA_ERR_MPI, TIARA_ERR_NOMEM.
      */

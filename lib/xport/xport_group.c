@@ -69,7 +69,7 @@ enum tiara_err tiara_xport_sys_error(int number, const char *format, ...)
     if (err == TIARA_ERR_UNSUPPORTED)
         tiara_debug("%s: %s", what, strerror(number));
     else
-        tiara_warn("%s: %s", what, strerror(number));
+        tiara_info("%s: %s", what, strerror(number));
     return err;
 }
 

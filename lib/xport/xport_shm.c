@@ -206,7 +206,7 @@ static enum tiara_err prepare(
     if (x->base == NULL || o->cards == NULL)
         return TIARA_ERR_NOMEM;
     if (expose_bytes > INT64_MAX - 2 * TIARA_XPORT_ALIGN) {
-        tiara_warn("a segment of %zu bytes is more than a file can hold", expose_bytes);
+        tiara_info("a segment of %zu bytes is more than a file can hold", expose_bytes);
         return TIARA_ERR_NOSPACE;
     }
     x->file_bytes = tiara_xport_round_up(expose_bytes + sizeof o->card.cookie);

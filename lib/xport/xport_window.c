@@ -34,7 +34,7 @@ static enum tiara_err mpi_error(const char *call, int rc)
 
     if (PMPI_Error_string(rc, text, &length) != MPI_SUCCESS)
         length = 0;
-    tiara_warn("%s: %.*s", call, length, text);
+    tiara_info("%s: %.*s", call, length, text);
     return TIARA_ERR_MPI;
 }
 
@@ -142,7 +142,7 @@ static enum tiara_err window_open(
     if (x->base == NULL || skips == NULL) {
         err = TIARA_ERR_NOMEM;
     } else if (expose_bytes > PTRDIFF_MAX - 2 * TIARA_XPORT_ALIGN) {
-        tiara_warn("a segment of %zu bytes is more than an address can hold", expose_bytes);
+        tiara_info("a segment of %zu bytes is more than an address can hold", expose_bytes);
         err = TIARA_ERR_NOSPACE;
     }
     err = tiara_xport_agree(group, err);

@@ -1,0 +1,314 @@
+/*
+ * One call, from checked arguments to its path: small slots, a plan, or back to the caller for the MPI below.
+ */
+#include "base/alloc.h"
+#include "base/log.h"
+#include "core/core.h"
+#include <string.h>
+
+int tiara_core_raise(MPI_Comm comm, enum tiara_err err)
+{
+    int code = MPI_ERR_OTHER;
+
+    if (err == TIARA_OK)
+        return MPI_SUCCESS;
+    if (err == TIARA_ERR_NOMEM || err == TIARA_ERR_NOSPACE)
+        code = MPI_ERR_NO_MEM;
+    PMPI_Comm_call_errhandler(comm, code);
+    return code;
+}
+
+static struct tiara_tune_call tune_call(const struct tiara_call *call)
+{
+    return (struct tiara_tune_call){.coll = call->coll,
+        .count = call->count,
+        .elem_size = call->elem.size,
+        .commutative = !call->elem.redop || call->elem.redop->commutative};
+}
+
+void tiara_call_choice(struct tiara_comm *c, const struct tiara_call *call,
+    struct tiara_tune_call *q, struct tiara_tune_choice *choice)
+{
+    *q = tune_call(call);
+    tiara_tune_choose(&c->facts, q, choice);
+}
+
+/*
+ * 32 bits that differ, with overwhelming odds, when two ranks call differently. Each bit depends on all that is hashed, since
+ * message tags have room for the lower ones only. Source: the finalizer of MurmurHash3 (Appleby, public domain).
+ */
+static uint32_t digest(const struct tiara_call *call)
+{
+    uint64_t h = call->count * call->elem.size;
+
+    h ^= (uint64_t)call->coll << 60 ^ (uint64_t)(call->elem.type + 1) << 50 ^
+         (uint64_t)(call->elem.oper + 1) << 55;
+    h = (h ^ h >> 33) * 0xff51afd7ed558ccdu;
+    h = (h ^ h >> 33) * 0xc4ceb9fe1a85ec53u;
+    return (uint32_t)(h ^ h >> 33);
+}
+
+static struct tiara_arena_desc desc(const struct tiara_call *call)
+{
+    return (struct tiara_arena_desc){.in_addr = (uintptr_t)call->in,
+        .out_addr = (uintptr_t)call->out,
+        .count = call->count,
+        .elem_size = (uint32_t)call->elem.size,
+        .coll = call->coll,
+        .type = call->elem.type,
+        .oper = call->elem.oper < TIARA_NOPER ? call->elem.oper : -1};
+}
+
+/* Begins the call: the wait is its, peers may see what it is. Returns its digest. */
+static uint32_t begin(struct tiara_comm *c, const struct tiara_call *call)
+{
+    struct tiara_arena_desc d = desc(call);
+
+    tiara_comm_wait(c);
+    c->digest = digest(call) ^ c->id * 0x9e3779b9u;
+    if (c->arena) {
+        c->arena->comm_id = c->id;
+        tiara_arena_begin(c->arena, c->digest, &d);
+    }
+    return c->digest;
+}
+
+/* ---- small calls ---- */
+
+static struct tiara_small_call small_call(const struct tiara_call *call)
+{
+    return (struct tiara_small_call){.op = call->elem.redop,
+        .mem = &tiara_mem_host,
+        .in = call->in,
+        .out = call->out,
+        .count = call->count,
+        .bytes = call->count * call->elem.size};
+}
+
+struct between_arg {
+    struct tiara_comm *c;
+    const struct tiara_call *call;
+    const struct tiara_plan *plan;
+    uint32_t digest;
+};
+
+/* The part between nodes of a small call. */
+static enum tiara_err run_between(void *arg, void *buf, size_t count)
+{
+    struct between_arg *b = arg;
+    struct tiara_exec_call x = {.plan = b->plan,
+        .op = b->call->elem.redop,
+        .in = buf,
+        .out = buf,
+        .count = count,
+        .elem_size = b->call->elem.size,
+        .slots = 1,
+        .digest = b->digest};
+    struct tiara_redop bare = *b->call->elem.redop;
+
+    bare.finish = NULL; /* every rank finishes its own copy */
+    x.op = &bare;
+    return tiara_exec_run(&b->c->between, &x);
+}
+
+/* Every rank reduces its node's vectors, then combines with its column: more messages, but nobody waits for a leader. */
+static enum tiara_err run_columns(
+    struct tiara_comm *c, const struct tiara_small_call *small, struct between_arg *between)
+{
+    enum tiara_err err = tiara_small_node(c->arena, small);
+
+    return err == TIARA_OK ? run_between(between, small->out, small->count) : err;
+}
+
+static enum tiara_err run_small(
+    struct tiara_comm *c, const struct tiara_call *call, const struct tiara_tune_choice *choice)
+{
+    struct tiara_small_call small = small_call(call);
+    struct between_arg between = {.c = c, .call = call};
+    struct tiara_tune_choice inter = {.algo = choice->opts.inter};
+    enum tiara_err err = TIARA_OK;
+
+    between.digest = begin(c, call);
+    if (c->layout.nnodes == 1) {
+        err = tiara_small_node(c->arena, &small);
+    } else {
+        err = tiara_core_plan(c, &inter, true, &between.plan);
+        if (err != TIARA_OK)
+            return err;
+        /* The one chunk counts on all ranks, also those that send nothing, since message tags hold the count. */
+        c->between.chunk_seq = c->exec.chunk_seq++;
+        if (choice->opts.leaders > 1)
+            err = run_columns(c, &small, &between);
+        else
+            err = tiara_small_hier(c->arena, &small, run_between, &between);
+    }
+    if (err == TIARA_OK && small.op->finish)
+        small.op->finish(small.op, small.out, small.count, c->size);
+    return err;
+}
+
+static enum tiara_err run_fast(struct tiara_comm *c, const struct tiara_call *call)
+{
+    struct tiara_small_call small = small_call(call);
+    enum tiara_err err;
+
+    begin(c, call);
+    err = tiara_small_node(c->arena, &small);
+    if (__builtin_expect(err != TIARA_OK, 0))
+        return err;
+    c->calls[TIARA_COUNT_SMALL]++;
+    if (small.op->finish)
+        small.op->finish(small.op, small.out, small.count, c->size);
+    return TIARA_OK;
+}
+
+/* ---- plans ---- */
+
+static enum tiara_err run_plan(
+    struct tiara_comm *c, const struct tiara_call *call, const struct tiara_tune_choice *choice)
+{
+    struct tiara_exec_call x = {.op = call->elem.redop,
+        .in = call->in,
+        .out = call->out,
+        .count = call->count,
+        .elem_size = call->elem.size,
+        .chunk_elems = choice->chunk_elems,
+        .slots = choice->slots,
+        .finish_ranks = c->size};
+    enum tiara_err err;
+
+    x.digest = begin(c, call);
+    /* Before a plan is made, which takes an exchange: a peer that called differently is not in it, but can be seen here. */
+    if (c->arena)
+        tiara_arena_publish(c->arena, 0);
+    err = tiara_core_plan(c, choice, false, &x.plan);
+    return err == TIARA_OK ? tiara_exec_run(&c->exec, &x) : err;
+}
+
+/* MPI puts the result of an in-place reduce-scatter over the first block of the input, which is needed until the end. */
+static enum tiara_err run_scatter_in_place(
+    struct tiara_comm *c, const struct tiara_call *call, const struct tiara_tune_choice *choice)
+{
+    size_t bytes = call->count * call->elem.size;
+    struct tiara_call aside = *call;
+    enum tiara_err err;
+
+    aside.out = tiara_alloc_aligned(64, bytes);
+    if (!aside.out)
+        return TIARA_ERR_NOMEM;
+    err = run_plan(c, &aside, choice);
+    if (err == TIARA_OK)
+        memcpy(call->out, aside.out, bytes);
+    tiara_free(aside.out);
+    return err;
+}
+
+/* ---- types and operators that MPI does not know, where Tiara has no path ---- */
+
+/* Bytes gathered from each rank at a time. */
+#define GATHER_BYTES ((size_t)65536)
+
+/* All-reduce of @n elements: gather all, fold in rank order. */
+static enum tiara_err gather_fold_piece(struct tiara_comm *c, const struct tiara_call *call,
+    size_t first, size_t n, char *all, const void **src)
+{
+    size_t bytes = n * call->elem.size;
+    char *out = (char *)call->out + first * call->elem.size;
+    enum tiara_err err;
+
+    if (PMPI_Allgather((const char *)call->in + first * call->elem.size, (int)bytes, MPI_BYTE, all,
+            (int)bytes, MPI_BYTE, c->comm) != MPI_SUCCESS)
+        return TIARA_ERR_MPI;
+    for (int r = 0; r < c->size; r++)
+        src[r] = all + (size_t)r * bytes;
+    err = call->elem.redop->fold(call->elem.redop, out, src, c->size, n);
+    if (err == TIARA_OK && call->elem.redop->finish)
+        call->elem.redop->finish(call->elem.redop, out, n, c->size);
+    return err;
+}
+
+enum tiara_err tiara_call_gather_fold(struct tiara_comm *c, const struct tiara_call *call)
+{
+    size_t piece = GATHER_BYTES / call->elem.size;
+    char *all = tiara_alloc((size_t)c->size, GATHER_BYTES);
+    const void **src = tiara_alloc((size_t)c->size, sizeof(*src));
+    enum tiara_err err = all && src ? TIARA_OK : TIARA_ERR_NOMEM;
+
+    for (size_t at = 0; at < call->count && err == TIARA_OK; at += piece)
+        err = gather_fold_piece(
+            c, call, at, call->count - at < piece ? call->count - at : piece, all, src);
+    tiara_free(src);
+    tiara_free(all);
+    return err;
+}
+
+enum tiara_err tiara_call_scatter_fold(struct tiara_comm *c, const struct tiara_call *call)
+{
+    size_t bytes = call->count * call->elem.size;
+    char *unwanted = tiara_alloc(call->count, call->elem.size);
+    enum tiara_err err = unwanted ? TIARA_OK : TIARA_ERR_NOMEM;
+
+    /* In place, the result goes over block 0, which has been read when any other block's result is there. */
+    for (int b = 0; b < c->size && err == TIARA_OK; b++) {
+        struct tiara_call block = *call;
+
+        block.in = (const char *)call->in + (size_t)b * bytes;
+        block.out = b == c->rank ? call->out : unwanted;
+        err = tiara_call_gather_fold(c, &block);
+    }
+    tiara_free(unwanted);
+    return err;
+}
+
+/* ---- the path ---- */
+
+/* What the end of a call means for the next ones. */
+static enum tiara_err settle(struct tiara_comm *c, enum tiara_err err)
+{
+    if (err == TIARA_ERR_UNSUPPORTED)
+        tiara_comm_leave(c);
+    else if (err != TIARA_OK)
+        tiara_comm_give_up(c);
+    return err;
+}
+
+static enum tiara_err run_path(
+    struct tiara_comm *c, const struct tiara_call *call, const struct tiara_tune_choice *choice)
+{
+    enum tiara_err err;
+
+    if (choice->path == TIARA_PATH_SMALL)
+        err = run_small(c, call, choice);
+    else if (call->coll == TIARA_COLL_REDUCE_SCATTER && call->in == call->out)
+        err = run_scatter_in_place(c, call, choice);
+    else
+        err = run_plan(c, call, choice);
+    if (err == TIARA_OK)
+        c->calls[choice->path == TIARA_PATH_SMALL ? TIARA_COUNT_SMALL : TIARA_COUNT_PLAN]++;
+    return settle(c, err);
+}
+
+enum tiara_err tiara_call_run(struct tiara_comm *c, const struct tiara_call *call)
+{
+    struct tiara_tune_choice choice;
+    struct tiara_tune_call q;
+    struct tiara_redop strict;
+    struct tiara_call exact = *call;
+
+    if (c->arena && c->arena->dead)
+        tiara_comm_leave(c);
+    tiara_call_choice(c, call, &q, &choice);
+    if (choice.path == TIARA_PATH_MPI)
+        return TIARA_ERR_UNSUPPORTED;
+    if (c->facts.reproducible && call->elem.redop &&
+        (call->elem.type == TIARA_TYPE_F16 || call->elem.type == TIARA_TYPE_BF16))
+        exact.elem.redop = tiara_elem_strict(call->elem.redop, &strict);
+    return run_path(c, &exact, &choice);
+}
+
+enum tiara_err tiara_call_fast(struct tiara_comm *c, const struct tiara_call *call)
+{
+    if (__builtin_expect(c->arena->dead, 0))
+        return tiara_call_run(c, call);
+    return settle(c, run_fast(c, call));
+}

@@ -1,0 +1,254 @@
+/*
+ * Private to lib/core: the state of a communicator, and how a call finds its element, its operator and its plan.
+ *
+ * The life of a state. The first call on a communicator makes it (comm.c): all ranks exchange what they know about themselves
+ * (hello.c), derive the same layout and settings, take or share the node's arena (arena_pool.c) and, with several nodes, one private
+ * communicator for messages. It is cached as an attribute and freed with the communicator. What cannot be had leaves a state that
+ * passes every call on to the MPI below; every such decision is the same on all ranks.
+ */
+#ifndef TIARA_CORE_CORE_H
+#define TIARA_CORE_CORE_H
+
+#include "base/env.h"
+#include "exec/arena.h"
+#include "exec/exec.h"
+#include "topo/topo.h"
+#include "tune/tune.h"
+#include "tiara.h"
+
+/* ---- settings: config.c ---- */
+
+/* The settings that must be equal on all ranks, as one rank's environment gives them. Sent as bytes. */
+struct tiara_config {
+    int32_t algo; /* index in tiara_algo_table; -1 auto, -2 the MPI below */
+    int32_t inter; /* index; -1 auto */
+    int32_t leaders, slots, spin, reproducible, shm, cma;
+    int64_t chunk, one_shot, shm_budget;
+    int64_t warn_us, timeout_us;
+};
+
+/* Reads the environment (once) and sets the log and process-wide properties that need no agreement. */
+void tiara_config_read(struct tiara_config *config_out);
+/* This process's node by TIARA_LAYOUT, which describes MPI_COMM_WORLD; -1 when it is not set or not acceptable. */
+int tiara_config_node(void);
+
+/* The process's trace, opened by tiara_config_read when TIARA_TRACE is set; NULL: off. Closed at MPI_Finalize. */
+struct tiara_trace *tiara_config_trace(void);
+void tiara_config_release(void);
+
+/* ---- the first exchange: hello.c ---- */
+
+struct tiara_hello {
+    struct tiara_topo_facts topo;
+    struct tiara_config config;
+    int32_t version; /* of the library */
+    int32_t world_rank;
+    uint32_t next_id; /* above all ids of communicators of this process */
+    uint32_t reserved;
+};
+
+/*
+ * in[bytes] of every rank ends in out[size * bytes] on all. Collective over @comm, on its collective context, so that no receive of
+ * the program can take part of it. Yields while it waits. Errors: TIARA_ERR_MPI.
+ */
+TIARA_MUST_USE enum tiara_err tiara_core_exchange(
+    MPI_Comm comm, const void *in, void *out, size_t bytes);
+/*
+ * The same inside a call, with the call's wait, whose watchdog may end it when ranks called differently. After an error other than
+ * TIARA_ERR_MPI the exchange is still pending: @in and @out must stay for ever, as MPI has no way to take it back.
+ */
+TIARA_MUST_USE enum tiara_err tiara_core_exchange_by(
+    MPI_Comm comm, struct tiara_wait *wait, const void *in, void *out, size_t bytes);
+
+/* ---- the arenas of this process: arena_pool.c ---- */
+
+struct tiara_pool_entry;
+
+struct tiara_comm;
+
+/*
+ * tiara_pool_take() - the arena of @c's node group: shared with other communicators of the same group, or a new one
+ * @room: [size * TIARA_GROUP_BYTES] for the exchanges, borrowed.
+ * Collective over @c->comm; the same result everywhere. Sets c->arena (NULL when none could be had) and c->pool.
+ * Errors: TIARA_ERR_MPI, TIARA_ERR_NOMEM (then the state must be given up); lack of shared memory is no error.
+ */
+#define TIARA_GROUP_BYTES 256 /* most bytes that a transport exchanges at a time */
+TIARA_MUST_USE enum tiara_err tiara_pool_take(
+    struct tiara_comm *c, const struct tiara_hello *hello, char *room);
+void tiara_pool_give(struct tiara_pool_entry *entry);
+/* The object of the transport cma for the entry's processes; NULL: none. */
+void *tiara_pool_puller(const struct tiara_pool_entry *entry);
+/* Frees what nobody uses; at MPI_Finalize. */
+void tiara_pool_clear(void);
+/* Bytes of shared memory that this process's segments hold now. */
+size_t tiara_pool_bytes(void);
+
+/* ---- a node's shared memory: node_memory.c ---- */
+
+/* Choices of TIARA_SHM and TIARA_CMA, in the table's order. */
+enum tiara_shm_choice {
+    TIARA_SHM_AUTO,
+    TIARA_SHM_MEMFD,
+    TIARA_SHM_WINDOW,
+    TIARA_SHM_OFF
+};
+enum tiara_cma_choice {
+    TIARA_CMA_AUTO,
+    TIARA_CMA_ON,
+    TIARA_CMA_OFF
+};
+
+struct tiara_node_memory {
+    struct tiara_comm *c;
+    char *room; /* [size] for votes, borrowed */
+    struct tiara_arena *arena; /* zeroed, the caller's */
+    void *cma; /* result: object of the transport cma, given; NULL: none */
+    MPI_Comm
+        node_comm; /* result: given, to be freed after the arena is closed; MPI_COMM_NULL: none */
+};
+
+/*
+ * tiara_node_memory_open() - the arenas of all nodes of m->c, by the best way that all can go
+ * @cells: [ncells] sizes of a cell, tried in order while there is no room. Collective over m->c->comm; the same result on all ranks.
+ * Errors: TIARA_ERR_NOSPACE, TIARA_ERR_UNSUPPORTED and others of the transports: there is no way. TIARA_ERR_MPI.
+ */
+TIARA_MUST_USE enum tiara_err tiara_node_memory_open(
+    struct tiara_node_memory *m, const size_t *cells, int ncells);
+
+/* ---- communicators: comm.c ---- */
+
+enum tiara_count_of {
+    TIARA_COUNT_MPI,
+    TIARA_COUNT_SMALL,
+    TIARA_COUNT_PLAN,
+    TIARA_NCOUNT
+};
+
+struct tiara_cached_plan {
+    const struct tiara_algo *algo;
+    struct tiara_algo_opts opts;
+    bool between; /* over the nodes, for leaders of small calls */
+    struct tiara_plan plan;
+    struct tiara_cached_plan *next;
+};
+
+struct tiara_comm {
+    MPI_Comm comm; /* the user's; valid while the state lives */
+    int rank, size;
+    uint32_t id; /* alike on all ranks; not used by another communicator of this process */
+    bool inter;
+    struct tiara_layout layout;
+    struct tiara_layout nodes_layout; /* one rank per node: for plans between leaders */
+    struct tiara_config config; /* agreed */
+    struct tiara_tune_facts facts;
+    struct tiara_topo_facts *topo; /* [size], for drawings */
+    int *node_index; /* [size] index in the own node, -1 elsewhere */
+    int *column; /* [nnodes] the rank of each node with this rank's place on its node; -1: none */
+    struct tiara_arena *arena;
+    struct tiara_pool_entry *pool;
+    struct tiara_wait wait; /* for calls without arena */
+    struct tiara_exec exec;
+    struct tiara_exec between; /* over the column: leaders of small calls */
+    MPI_Comm net; /* private; MPI_COMM_NULL on one node */
+    void *net_obj;
+    struct tiara_cached_plan *plans;
+    size_t fast_max; /* bytes up to which a native call takes the one-node small path */
+    uint32_t digest; /* of the call that runs */
+    uint64_t calls[TIARA_NCOUNT];
+    struct tiara_comm *next; /* of all states of this process */
+};
+
+/*
+ * The state of @comm, made when there is none. NULL after an error, which was raised (*rc_out is it). Collective over @comm when it is made.
+ */
+struct tiara_comm *tiara_comm_get(MPI_Comm comm, int *rc_out);
+/* The last state that this thread used, when it is @comm's; else NULL. */
+struct tiara_comm *tiara_comm_last(MPI_Comm comm);
+/*
+ * The private communicator for messages, made when a plan first needs one: the only communicator that Tiara makes and keeps.
+ * Collective; the caller agrees on the result. Errors: TIARA_ERR_UNSUPPORTED (MPI has none left), TIARA_ERR_NOMEM, TIARA_ERR_MPI.
+ */
+TIARA_MUST_USE enum tiara_err tiara_comm_net(struct tiara_comm *c);
+/* Prepares the wait of the call that begins: whose watchdog speaks. */
+struct tiara_wait *tiara_comm_wait(struct tiara_comm *c);
+/* After an error that leaves ranks in disagreement: later calls go to MPI, and ranks that wait for this one get an error. */
+void tiara_comm_give_up(struct tiara_comm *c);
+/* The same for a communicator that has done nothing wrong, but whose arena was given up by another: its call goes to MPI,
+ * and so do those of the ranks that wait for this one. */
+void tiara_comm_leave(struct tiara_comm *c);
+
+/* ---- elements and operators: elem.c, elem_mpi.c ---- */
+
+/* What one element is to the engine, and how to combine two. */
+struct tiara_elem {
+    int type; /* enum tiara_type, or -1 */
+    int oper; /* enum tiara_operator, TIARA_NOPER for AVG, or -1 */
+    size_t size; /* bytes as the engine moves it */
+    bool packed; /* the caller's layout has holes: the call works on packed copies */
+    bool own; /* a type or operator that MPI does not know */
+    const struct tiara_redop *redop; /* NULL: pass the call on to MPI */
+};
+
+/* A redop that calls the MPI below, or through it a user's function, with its scratch memory. */
+struct tiara_elem_mpi {
+    struct tiara_redop redop;
+    MPI_Datatype type;
+    MPI_Op op;
+    bool packed;
+    MPI_Aint extent, true_lb;
+    size_t span_one; /* true extent: bytes that one element touches */
+    size_t piece; /* elements combined at a time */
+    char *acc, *next, *room; /* scratch, see elem_mpi.c */
+};
+
+/* Native element and operator; false when either is not. The fast path's look-up: no MPI call. */
+bool tiara_elem_native(MPI_Datatype type, MPI_Op op, struct tiara_elem *elem_out);
+/*
+ * Any other pair that Tiara can combine through the MPI below: user-defined operators, pair types. @m is released with
+ * tiara_elem_mpi_fini. elem_out->redop is NULL for a pair that only MPI can judge. Errors: TIARA_ERR_NOMEM, TIARA_ERR_MPI.
+ */
+TIARA_MUST_USE enum tiara_err tiara_elem_other(
+    MPI_Datatype type, MPI_Op op, struct tiara_elem *elem_out, struct tiara_elem_mpi *m);
+void tiara_elem_mpi_fini(struct tiara_elem_mpi *m);
+/* An element of @type that is only moved (all-gather); packed when its layout has holes. */
+TIARA_MUST_USE enum tiara_err tiara_elem_moved(MPI_Datatype type, struct tiara_elem *elem_out);
+/* Strict rounding for reproducible mode: folds of 16-bit floats two by two. */
+const struct tiara_redop *tiara_elem_strict(
+    const struct tiara_redop *redop, struct tiara_redop *room);
+/* Handles that Tiara makes: freed at MPI_Finalize. */
+void tiara_elem_release(void);
+
+/* ---- calls: call.c ---- */
+
+struct tiara_call {
+    enum tiara_coll coll;
+    const void *in; /* == out: in place */
+    void *out;
+    size_t count; /* elements of the vector, or of one block */
+    struct tiara_elem elem;
+};
+
+/*
+ * tiara_call_run() - run a call whose arguments are checked, on dense elements
+ * TIARA_ERR_UNSUPPORTED: this call is for the MPI below, on all ranks alike; nothing was moved.
+ */
+TIARA_MUST_USE enum tiara_err tiara_call_run(struct tiara_comm *c, const struct tiara_call *call);
+void tiara_call_choice(struct tiara_comm *c, const struct tiara_call *call,
+    struct tiara_tune_call *q_out, struct tiara_tune_choice *choice_out);
+/* The plan of a choice, made and agreed upon when it is new. Collective then. */
+TIARA_MUST_USE enum tiara_err tiara_core_plan(struct tiara_comm *c,
+    const struct tiara_tune_choice *choice, bool between, const struct tiara_plan **plan_out);
+/* Makes the plans of ordinary all-reduces of all sizes at set-up, where ranks cannot yet have called differently. */
+TIARA_MUST_USE enum tiara_err tiara_core_plan_usual(struct tiara_comm *c);
+/* Small or of any size, for types and operators that MPI does not know, where no arena is to be had. */
+TIARA_MUST_USE enum tiara_err tiara_call_gather_fold(
+    struct tiara_comm *c, const struct tiara_call *call);
+TIARA_MUST_USE enum tiara_err tiara_call_scatter_fold(
+    struct tiara_comm *c, const struct tiara_call *call);
+/* The same for a native element on one node, up to c->fast_max bytes: without asking what to choose. */
+TIARA_MUST_USE enum tiara_err tiara_call_fast(struct tiara_comm *c, const struct tiara_call *call);
+
+/* Raises @err on @comm as an MPI error code, which is returned. */
+int tiara_core_raise(MPI_Comm comm, enum tiara_err err);
+
+#endif

@@ -1,0 +1,126 @@
+/*
+ * What happens while a call waits long, and when one is given up.
+ *
+ * A rank that waits drives MPI, and asks from time to time whether the wait can end at all: did a node peer call differently, or
+ * give up (arena.h); does a message that nobody asked for say the same of another node. A rank that gives a call up tells both, so
+ * that none waits for it; later calls on the communicator go to MPI.
+ */
+#include "base/log.h"
+#include "core/core.h"
+
+static enum tiara_err progress(void *arg)
+{
+    struct tiara_comm *c = arg;
+    int flag;
+
+    /* The program's own pending messages must move too: a peer may wait for one of them before it comes to this call. */
+    PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, c->comm, &flag, MPI_STATUS_IGNORE);
+    return TIARA_OK;
+}
+
+/* What a message that nobody has asked for says about its sender's call. */
+static enum tiara_err judge_message(const struct tiara_comm *c, int from, uint32_t tag)
+{
+    uint32_t bits = c->exec.tag_bits, window = (1u << tiara_exec_seq_bits(bits)) - 1;
+    uint32_t age = (uint32_t)(c->exec.chunk_seq - tag) & window;
+
+    if (tag == TIARA_EXEC_TAG_ABORT(bits)) {
+        tiara_error("rank %d of the communicator gave up the call", from);
+        return TIARA_ERR_PEER;
+    }
+    if (tag == TIARA_EXEC_TAG_LEAVE(bits))
+        return TIARA_ERR_UNSUPPORTED;
+    /* Messages of later calls may wait; one of a chunk that has been started here must be of this call. */
+    if (age == 0 || age > TIARA_SLOTS || tag == tiara_exec_tag(bits, tag & window, c->digest))
+        return TIARA_OK;
+    tiara_error("ranks disagree: a message of rank %d of the communicator belongs to another call "
+                "than this rank's",
+        from);
+    return TIARA_ERR_MISMATCH;
+}
+
+/* Messages that wait unasked for, from the ranks that this one exchanges messages with. */
+static enum tiara_err inspect_net(const struct tiara_comm *c)
+{
+    enum tiara_err err = TIARA_OK;
+
+    for (int node = 0; node < c->layout.nnodes && err == TIARA_OK; node++) {
+        int flag = 0, peer = c->column[node];
+        MPI_Status status;
+
+        if (peer >= 0 && peer != c->rank &&
+            PMPI_Iprobe(peer, MPI_ANY_TAG, c->net, &flag, &status) == MPI_SUCCESS && flag)
+            err = judge_message(c, peer, (uint32_t)status.MPI_TAG);
+    }
+    return err;
+}
+
+/* Tells the column, one rank of each other node. */
+static void tell_other_nodes(struct tiara_comm *c, uint32_t tag)
+{
+    for (int node = 0; node < c->layout.nnodes; node++) {
+        int peer = c->column[node];
+        MPI_Request request;
+
+        if (peer >= 0 && peer != c->rank &&
+            PMPI_Isend(NULL, 0, MPI_BYTE, peer, (int)tag, c->net, &request) == MPI_SUCCESS)
+            PMPI_Request_free(&request);
+    }
+}
+
+static enum tiara_err stuck(void *arg, double waited_s, bool first)
+{
+    struct tiara_comm *c = arg;
+    enum tiara_err err = TIARA_OK;
+
+    if (c->arena)
+        err = tiara_arena_inspect(c->arena, waited_s, first);
+    if (err == TIARA_OK && c->net_obj)
+        err = inspect_net(c);
+    return err;
+}
+
+struct tiara_wait *tiara_comm_wait(struct tiara_comm *c)
+{
+    struct tiara_wait *w = c->arena ? &c->arena->wait : &c->wait;
+
+    w->crowded = c->wait.crowded;
+    w->spins = c->wait.spins;
+    w->yields = c->wait.yields;
+    w->warn_s = c->wait.warn_s;
+    w->limit_s = c->wait.limit_s;
+    w->progress = progress;
+    w->progress_arg = c;
+    w->stuck = stuck;
+    w->stuck_arg = c;
+    c->exec.wait = w;
+    c->between.wait = w;
+    return w;
+}
+
+static void stop_serving(struct tiara_comm *c, const char *why, bool innocent)
+{
+    uint32_t bits = c->exec.tag_bits;
+
+    if (c->facts.mpi_only)
+        return;
+    c->facts.mpi_only = why;
+    c->fast_max = 0;
+    if (c->net_obj)
+        tell_other_nodes(c, innocent ? TIARA_EXEC_TAG_LEAVE(bits) : TIARA_EXEC_TAG_ABORT(bits));
+    if (c->arena) {
+        c->arena->comm_id = c->id;
+        tiara_arena_fail(c->arena, innocent);
+        c->arena->dead = true;
+    }
+}
+
+void tiara_comm_give_up(struct tiara_comm *c)
+{
+    stop_serving(c, "an earlier call failed", false);
+}
+
+void tiara_comm_leave(struct tiara_comm *c)
+{
+    stop_serving(c, "the node's shared memory was given up by another communicator", true);
+}
