@@ -2,8 +2,8 @@
  * Timing one size.
  *
  * A *sample* is one barrier and then a batch of calls back to back between two readings of the clock; its
- * time is that of the slowest rank, divided by the calls. A batch lasts 20 us or more, because the ranks leave a
- * barrier up to a microsecond apart, as long as a small call takes. In a run of two sides the samples alternate,
+ * time is that of the slowest rank, divided by the calls. A batch lasts 200 us or more, because the ranks leave a
+ * barrier up to a microsecond apart, as long as a small call takes, and several context switches when they share cores. In a run of two sides the samples alternate,
  * and the side that goes first alternates too: what disturbs the machine for longer than a sample disturbs both
  * sides alike, and the ratio of the two samples of a round hardly feels it.
  *
@@ -20,7 +20,7 @@ enum {
     MIN_SAMPLES = 3,
     MAX_BATCH = 1000
 };
-static const double SAMPLE_SECONDS = 20e-6;
+static const double SAMPLE_SECONDS = 200e-6;
 
 static double clock_seconds(void)
 {

@@ -280,13 +280,10 @@ static enum tiara_err generate(const struct tiara_layout *layout, int rank,
         tiara_debug("algorithm %s is not flat and cannot be hier's inter-node part", inter->name);
         return TIARA_ERR_UNSUPPORTED;
     }
-    if (layout->nnodes == layout->nranks) {
-        if (!(inter->colls & COLL_BIT(opts->coll)))
-            inter = &tiara_algo_ring;
-        return inter->generate(layout, rank, opts, plan_out);
-    }
     if (opts->coll != TIARA_COLL_ALLREDUCE)
         return tiara_algo_hier_scatter(layout, hier_leaders(layout, opts->leaders), plan_out);
+    if (layout->nnodes == layout->nranks)
+        return inter->generate(layout, rank, opts, plan_out);
     return build_allreduce(layout, rank, opts, inter, plan_out);
 }
 

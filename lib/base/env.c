@@ -55,10 +55,8 @@ static const struct tiara_env_row rows[TIARA_NENV] = {
     [TIARA_ENV_LEADERS] = {"TIARA_LEADERS", TIARA_ENV_TYPE_INT, "0", "", 0, INT32_MAX,
         "Ranks per node that speak on the network, at most those of the smallest node; 0 takes "
         "that many."},
-    [TIARA_ENV_LOG] = {"TIARA_LOG", TIARA_ENV_TYPE_CHOICE, "warn", "error warn info debug trace", 0,
-        0,
-        "Most detailed messages on stderr: info once per communicator, debug once per call, trace "
-        "once per operation."},
+    [TIARA_ENV_LOG] = {"TIARA_LOG", TIARA_ENV_TYPE_CHOICE, "warn", "error warn info debug", 0, 0,
+        "Most detailed messages on stderr: info once per communicator, debug once per call."},
     [TIARA_ENV_ONE_SHOT] = {"TIARA_ONE_SHOT", TIARA_ENV_TYPE_BYTES, "0", "", 0, GIB,
         "Largest vector in bytes that each rank of a node reduces alone and whole; 0 "
         "chooses by the ranks of a node."},
@@ -404,11 +402,11 @@ size_t tiara_env_describe(char *text, size_t size)
         const struct tiara_env_row *row = &rows[var];
         const char *value = values[var].text;
 
-        tiara_text_add(&out, "%-18s %-8s %-7s %-7s %s", row->name, *value != '\0' ? value : "\"\"",
-            row->fallback[0] != '\0' ? row->fallback : "\"\"", types[row->type], row->help);
-        if (row->choices[0] != '\0')
-            tiara_text_add(&out, " (%s)", row->choices);
-        tiara_text_add(&out, "\n");
+        tiara_text_add(&out, "%-18s %-8s from %-11s default %-6s %s%s%s\n    %s\n", row->name,
+            *value != '\0' ? value : "\"\"",
+            tiara_env_is_set((enum tiara_env)var) ? "environment" : "default",
+            row->fallback[0] != '\0' ? row->fallback : "\"\"", types[row->type],
+            row->choices[0] != '\0' ? ": " : "", row->choices, row->help);
     }
     return out.length;
 }

@@ -22,7 +22,7 @@ enum tiara_env {
     TIARA_ENV_ISA, /* choice: auto portable avx2 avx512 */
     TIARA_ENV_LAYOUT, /* text: "" = from MPI and hwloc */
     TIARA_ENV_LEADERS, /* int, 0 = auto */
-    TIARA_ENV_LOG, /* choice: error warn info debug trace */
+    TIARA_ENV_LOG, /* choice: error warn info debug */
     TIARA_ENV_ONE_SHOT, /* bytes: up to here each rank reduces everything itself; 0 = auto */
     TIARA_ENV_REPRODUCIBLE, /* bool */
     TIARA_ENV_SHM, /* choice: auto memfd window off */
@@ -59,7 +59,7 @@ void tiara_env_read(char **environ_in, bool again);
 int64_t tiara_env_value(enum tiara_env var);
 const char *tiara_env_text(enum tiara_env var); /* the accepted text, or the default's */
 bool tiara_env_is_set(enum tiara_env var); /* set to an acceptable value in the environment */
-/* "name value default type help" lines for people; returns the length needed like snprintf. */
+/* Two lines a variable, for people: name, value, where it came from, default and type; help. Returns the length needed, like snprintf. */
 size_t tiara_env_describe(char *text, size_t size);
 
 #endif

@@ -2,6 +2,9 @@
  * The words for the error codes. The only list besides the enum; the array's length ties them.
  */
 #include "base/err.h"
+#include "base/log.h"
+
+#include <stdlib.h>
 #include <stddef.h>
 
 static const char *const texts[TIARA_NERR] = {
@@ -23,4 +26,10 @@ const char *tiara_err_text(enum tiara_err err)
     if ((unsigned)err >= TIARA_NERR || texts[err] == NULL)
         return "unknown error";
     return texts[err];
+}
+
+void tiara_assert_failed(const char *condition, const char *file, int line)
+{
+    tiara_error("%s:%d: not true: %s", file, line, condition);
+    abort();
 }

@@ -25,6 +25,19 @@ enum tiara_err {
 
 #define TIARA_MUST_USE __attribute__((warn_unused_result))
 
+/*
+ * For errors of the programmer, never for what the outside can cause: on in debug builds (--enable-debug), where it names
+ * the place and aborts; otherwise nothing.
+ */
+#ifdef TIARA_ASSERT
+#define tiara_assert(condition)                                                                    \
+    ((condition) ? (void)0 : tiara_assert_failed(#condition, __FILE__, __LINE__))
+#else
+#define tiara_assert(condition) ((void)sizeof(condition))
+#endif
+void tiara_assert_failed(const char *condition, const char *file, int line)
+    __attribute__((noreturn));
+
 /* A short lower-case phrase for @err, static storage; never NULL. */
 const char *tiara_err_text(enum tiara_err err);
 

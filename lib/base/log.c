@@ -14,7 +14,7 @@
 #define LINE_MAX_BYTES 1024
 #define NO_RANK UINT32_MAX
 
-static const char *const level_names[] = {"error", "warn", "info", "debug", "trace"};
+static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
 /* Process-wide: there is one stderr. relaxed: two independent settings that guard no other data. */
 static tiara_u32 max_level = TIARA_LOG_WARN;

@@ -1,8 +1,8 @@
 /*
- * Log: one sink (stderr), five levels, one line per message, each line begins with the world rank.
+ * Log: one sink (stderr), four levels, one line per message, each line begins with the world rank.
  *
  * Levels and the volume each may produce: error and warn when something happened, info once per
- * communicator, debug once per call, trace once per op. Lower case, "size 4096" and never
+ * communicator, debug once per call. Lower case, "size 4096" and never
  * "size=4096". User data is never logged.
  */
 #ifndef TIARA_BASE_LOG_H
@@ -14,8 +14,7 @@ enum tiara_log_level {
     TIARA_LOG_ERROR = 0,
     TIARA_LOG_WARN,
     TIARA_LOG_INFO,
-    TIARA_LOG_DEBUG,
-    TIARA_LOG_TRACE
+    TIARA_LOG_DEBUG
 };
 
 /* Set by core from TIARA_LOG and MPI_COMM_WORLD's rank; before that: warn, and no rank in the prefix (-1). */

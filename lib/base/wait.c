@@ -5,6 +5,7 @@
  * network is driven and the watchdog runs; none of that is on the path of a wait that ends while spinning.
  */
 #include "base/wait.h"
+#include "base/log.h"
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/syscall.h>
@@ -29,7 +30,7 @@ void tiara_wait_policy(struct tiara_wait *w, int ranks, int cores)
     /* A rank that shares its core must let the others run at once; one that does not should not enter the
      * kernel before a node-local exchange could have ended (some microseconds). */
     w->crowded = crowded;
-    w->spins = crowded ? 20 : 2000;
+    w->spins = crowded ? 4 : 2000;
     w->yields = crowded ? 1000 : 4000;
 }
 
@@ -76,7 +77,7 @@ static enum tiara_err look_around(struct tiara_wait *w, struct watch *watch, boo
     enum tiara_err err = TIARA_OK;
     double now = tiara_now(), waited = now - watch->start;
 
-    if (w->progress && !on_network) /* whose test has driven it */
+    if (w->progress && !on_network) /* whose test drives it */
         err = w->progress(w->progress_arg);
     if (err != TIARA_OK || now < watch->next)
         return err;
@@ -86,8 +87,11 @@ static enum tiara_err look_around(struct tiara_wait *w, struct watch *watch, boo
         watch->spoke |= first;
         err = w->stuck(w->stuck_arg, waited, first);
     }
-    if (err == TIARA_OK && w->limit_s > 0 && waited >= w->limit_s)
+    if (err == TIARA_OK && w->limit_s > 0 && waited >= w->limit_s) {
+        tiara_error(
+            "a call waited %.1f s, TIARA_TIMEOUT is %.1f s: it is given up", waited, w->limit_s);
         err = TIARA_ERR_TIMEOUT;
+    }
     return err;
 }
 

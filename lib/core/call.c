@@ -288,6 +288,16 @@ static enum tiara_err run_path(
     return settle(c, err);
 }
 
+static void log_choice(const struct tiara_comm *c, const struct tiara_tune_call *q,
+    const struct tiara_tune_choice *choice)
+{
+    char text[256];
+
+    tiara_tune_describe(&c->facts, q, choice, text, sizeof(text));
+    tiara_debug("communicator %u, %s of %zu x %zu bytes: %s", c->id, tiara_coll_name(q->coll),
+        q->count, q->elem_size, text);
+}
+
 enum tiara_err tiara_call_run(struct tiara_comm *c, const struct tiara_call *call)
 {
     struct tiara_tune_choice choice;
@@ -298,6 +308,8 @@ enum tiara_err tiara_call_run(struct tiara_comm *c, const struct tiara_call *cal
     if (c->arena && c->arena->dead)
         tiara_comm_leave(c);
     tiara_call_choice(c, call, &q, &choice);
+    if (tiara_log_enabled(TIARA_LOG_DEBUG))
+        log_choice(c, &q, &choice);
     if (choice.path == TIARA_PATH_MPI)
         return TIARA_ERR_UNSUPPORTED;
     if (c->facts.reproducible && call->elem.redop &&
@@ -308,7 +320,7 @@ enum tiara_err tiara_call_run(struct tiara_comm *c, const struct tiara_call *cal
 
 enum tiara_err tiara_call_fast(struct tiara_comm *c, const struct tiara_call *call)
 {
-    if (__builtin_expect(c->arena->dead, 0))
+    if (__builtin_expect(c->arena->dead || tiara_log_enabled(TIARA_LOG_DEBUG), 0))
         return tiara_call_run(c, call);
     return settle(c, run_fast(c, call));
 }

@@ -385,6 +385,13 @@ static struct tiara_comm *state_new(MPI_Comm comm, int *rc_out)
         *rc_out = tiara_core_raise(comm, err);
         return NULL;
     }
+    if (c->facts.mpi_only)
+        tiara_info("communicator %u, %d ranks: calls go to the MPI below, %s", c->id, c->size,
+            c->facts.mpi_only);
+    else
+        tiara_info("communicator %u, %d ranks on %d nodes, cells of %zu bytes, %s", c->id, c->size,
+            c->layout.nnodes, c->facts.cell_bytes,
+            c->facts.crowded ? "ranks share cores" : "a core for each rank");
     pthread_mutex_lock(&keyval_lock);
     c->next = states;
     states = c;

@@ -38,22 +38,6 @@ static enum tiara_err alloc_tables(struct tiara_arena *a)
     return TIARA_OK;
 }
 
-/* Whether all ranks of the group could take their private memory. */
-static enum tiara_err agree(const struct tiara_xport_group *group, enum tiara_err mine)
-{
-    unsigned char in = mine != TIARA_OK, *all = tiara_alloc((size_t)group->size, 1);
-    unsigned char lost = 1;
-    enum tiara_err err;
-
-    /* Without memory for the answers this rank can only say no; the others still have to hear it. */
-    err = group->allgather(group->arg, all ? &in : &lost, all ? all : &lost, 1);
-    for (int i = 0; all && err == TIARA_OK && i < group->size; i++)
-        if (all[i])
-            err = TIARA_ERR_NOMEM;
-    tiara_free(all);
-    return tiara_err_first(mine, err);
-}
-
 static enum tiara_err stuck(void *arg, double waited_s, bool first)
 {
     return tiara_arena_inspect(arg, waited_s, first);
@@ -69,7 +53,7 @@ enum tiara_err tiara_arena_open(struct tiara_arena *a, const struct tiara_xport 
     a->size = group->size;
     a->cell_bytes = cell_bytes;
     a->xport = xport;
-    err = agree(group, alloc_tables(a));
+    err = tiara_xport_agree(group, alloc_tables(a));
     if (err != TIARA_OK)
         return err;
     err = xport->open(a->xport_obj, group, tiara_arena_bytes(cell_bytes));

@@ -200,6 +200,7 @@ static void start_chunk(struct tiara_run *r, int slot)
     struct tiara_exec *x = r->x;
     size_t step = call->chunk_elems ? call->chunk_elems : call->count;
 
+    tiara_assert(!c->active);
     c->active = true;
     c->first = r->next_chunk * step;
     c->count = call->count - c->first < step ? call->count - c->first : step;

@@ -84,6 +84,8 @@ struct tiara_place tiara_run_place(const struct tiara_run *r, const struct tiara
         p.stride = stride * es;
         p.pieces = slice->count;
     }
+    tiara_assert(
+        !p.cell || packed_offset(r, c, slice->first) * es + p.bytes <= r->x->arena->cell_bytes);
     return p;
 }
 

@@ -12,6 +12,7 @@ static void publish_vector(struct tiara_arena *a, const struct tiara_small_call 
 {
     char *payload = tiara_arena_payload(tiara_arena_head(a, a->index, a->seq));
 
+    tiara_assert(call->bytes <= TIARA_ARENA_SMALL_MAX);
     if (call->bytes <= 64)
         memcpy(payload, call->in, call->bytes);
     else

@@ -63,6 +63,9 @@ static int block_from_reader(const struct tiara_plan *plan, int after, int tmp)
         }
         if (offset >= 0 && known >= 0)
             return known + offset;
+        if (has_dst(op) && op->dst.buf == TIARA_BUF_TMP && tmp >= op->dst.first &&
+            tmp < op->dst.first + op->dst.count)
+            return -1;
     }
     return -1;
 }

@@ -83,6 +83,14 @@ struct tiara_xport {
 };
 
 /*
+ * tiara_xport_agree() - TIARA_OK when all members say TIARA_OK, else the error of the first that does not
+ * Collective over @group; allocates nothing. Also orders memory: what a member wrote before it, all see after it.
+ * Errors: the agreed one; TIARA_ERR_UNSUPPORTED when the group has more than 4096 members; what the exchange returns.
+ */
+TIARA_MUST_USE enum tiara_err tiara_xport_agree(
+    const struct tiara_xport_group *group, enum tiara_err mine);
+
+/*
  * What group->params points to: shm: struct tiara_xport_shm_params (shm.h) or NULL. mpi and window: a const MPI_Comm,
  * whose ranks are the group's, whose error handler is MPI_ERRORS_RETURN, which nobody else uses for messages, and which
  * outlives the object. Others: nothing.

@@ -16,14 +16,6 @@
 /* Alignment of every segment. */
 #define TIARA_XPORT_ALIGN ((size_t)4096)
 
-/*
- * tiara_xport_agree() - TIARA_OK when all members say TIARA_OK, else the error of the first that does not
- * Collective over @group; allocates nothing. Also orders memory: what a member wrote before it, all see after it.
- * Errors: the agreed one; TIARA_ERR_UNSUPPORTED when the group is too large; what the exchange returns.
- */
-TIARA_MUST_USE enum tiara_err tiara_xport_agree(
-    const struct tiara_xport_group *group, enum tiara_err mine);
-
 /* Logs that what the printf-like @format says failed with @number (an errno), and returns its class: NOSPACE,
  * UNSUPPORTED or SYS. */
 TIARA_MUST_USE enum tiara_err tiara_xport_sys_error(int number, const char *format, ...)
