@@ -205,10 +205,39 @@ static int check_by_mpi(struct tiara_comm *c, MPI_Datatype type, MPI_Op op)
     return PMPI_Allreduce(&in, &out, 0, type, op, c->comm);
 }
 
+/*
+ * Checks the arguments of @r, of @count elements per block, and runs it. Returns MPI_SUCCESS, a raised error, or -1: for the
+ * MPI below, which also judges the arguments of intercommunicators.
+ */
+static int check_and_reduce(struct tiara_comm *c, const struct reduction *r, MPI_Count count)
+{
+    struct tiara_elem elem;
+    bool native = tiara_elem_native(r->type, r->op, &elem);
+    int rc;
+
+    if (c->inter)
+        return -1;
+    if (count < 0)
+        return raise_code(c->comm, MPI_ERR_COUNT);
+    rc = bad_handles(r->type, r->op, native ? NULL : &elem);
+    if (rc != MPI_SUCCESS)
+        return raise_code(c->comm, rc);
+    if (!native) {
+        elem.redop = NULL;
+        rc = check_by_mpi(c, r->type, r->op);
+        if (rc != MPI_SUCCESS)
+            return rc;
+    }
+    if (count == 0)
+        return MPI_SUCCESS;
+    if (bad_buffers(r->sendbuf, r->recvbuf, native))
+        return raise_code(c->comm, MPI_ERR_BUFFER);
+    return reduce(c, r, &elem);
+}
+
 static int allreduce(const void *sendbuf, void *recvbuf, MPI_Count count, MPI_Datatype type,
     MPI_Op op, MPI_Comm comm)
 {
-    struct tiara_elem elem;
     int rc;
     struct tiara_comm *c = tiara_comm_get(comm, &rc);
     struct reduction r = {.coll = TIARA_COLL_ALLREDUCE,
@@ -219,27 +248,10 @@ static int allreduce(const void *sendbuf, void *recvbuf, MPI_Count count, MPI_Da
         .out_elems = (size_t)count,
         .type = type,
         .op = op};
-    bool native;
 
     if (!c)
         return rc;
-    native = tiara_elem_native(type, op, &elem);
-    if (count < 0)
-        return raise_code(comm, MPI_ERR_COUNT);
-    rc = bad_handles(type, op, native ? NULL : &elem);
-    if (rc != MPI_SUCCESS)
-        return raise_code(comm, rc);
-    if (!native) {
-        elem.redop = NULL;
-        rc = check_by_mpi(c, type, op);
-        if (rc != MPI_SUCCESS)
-            return rc;
-    }
-    if (count == 0 && !c->inter)
-        return MPI_SUCCESS;
-    if (!c->inter && bad_buffers(sendbuf, recvbuf, native))
-        return raise_code(comm, MPI_ERR_BUFFER);
-    rc = reduce(c, &r, &elem);
+    rc = check_and_reduce(c, &r, count);
     return rc != -1 ? rc : pass_allreduce(c, sendbuf, recvbuf, count, type, op);
 }
 
@@ -286,7 +298,6 @@ int TIARA_Allreduce(
 int TIARA_Reduce_scatter_block(const void *sendbuf, void *recvbuf, int recvcount,
     MPI_Datatype datatype, MPI_Op op, MPI_Comm comm)
 {
-    struct tiara_elem elem;
     int rc;
     struct tiara_comm *c = tiara_comm_get(comm, &rc);
     struct reduction r = {.coll = TIARA_COLL_REDUCE_SCATTER,
@@ -296,28 +307,11 @@ int TIARA_Reduce_scatter_block(const void *sendbuf, void *recvbuf, int recvcount
         .out_elems = (size_t)recvcount,
         .type = datatype,
         .op = op};
-    bool native;
 
     if (!c)
         return rc;
-    native = tiara_elem_native(datatype, op, &elem);
-    if (recvcount < 0)
-        return raise_code(comm, MPI_ERR_COUNT);
-    rc = bad_handles(datatype, op, native ? NULL : &elem);
-    if (rc != MPI_SUCCESS)
-        return raise_code(comm, rc);
-    if (!native) {
-        elem.redop = NULL;
-        rc = check_by_mpi(c, datatype, op);
-        if (rc != MPI_SUCCESS)
-            return rc;
-    }
-    if (recvcount == 0 && !c->inter)
-        return MPI_SUCCESS;
-    if (!c->inter && bad_buffers(sendbuf, recvbuf, native))
-        return raise_code(comm, MPI_ERR_BUFFER);
     r.in_elems = (size_t)recvcount * (size_t)c->size;
-    rc = reduce(c, &r, &elem);
+    rc = check_and_reduce(c, &r, recvcount);
     if (rc != -1)
         return rc;
     c->calls[TIARA_COUNT_MPI]++;
@@ -326,33 +320,100 @@ int TIARA_Reduce_scatter_block(const void *sendbuf, void *recvbuf, int recvcount
 
 /* ---- all-gather ---- */
 
-/* Both types dense: their bytes are moved as they lie. -1: for the MPI below. */
-static int allgather_dense(struct tiara_comm *c, const void *sendbuf, size_t send_bytes,
-    void *recvbuf, size_t recv_bytes, MPI_Datatype type)
-{
-    struct tiara_elem elem;
-    struct tiara_call call = {
-        .coll = TIARA_COLL_ALLGATHER, .in = sendbuf, .out = recvbuf, .count = recv_bytes};
-    enum tiara_err err;
+struct gathering {
+    bool in_place;
+    const void *sendbuf;
+    void *recvbuf;
+    size_t send_count, recv_count;
+    MPI_Datatype send_type, recv_type;
+    struct tiara_elem send, recv;
+};
 
-    (void)type;
-    if (c->facts.mpi_only || send_bytes != recv_bytes)
-        return -1;
-    elem = (struct tiara_elem){.type = -1, .oper = -1, .size = 1};
-    call.elem = elem;
-    err = tiara_call_run(c, &call);
-    return err == TIARA_ERR_UNSUPPORTED ? -1 : tiara_core_raise(c->comm, err);
+/* Packs, or unpacks, @count elements of @type from the @first-th of @buf on. */
+static enum tiara_err pack_side(const void *buf, size_t first, size_t count, MPI_Datatype type,
+    size_t size, char *dense, bool unpack)
+{
+    MPI_Aint lb, extent;
+    const char *from;
+
+    if (PMPI_Type_get_extent(type, &lb, &extent) != MPI_SUCCESS)
+        return TIARA_ERR_MPI;
+    from = (const char *)buf + (MPI_Aint)first * extent;
+    return pack_many(from, extent, size, count, type, dense, unpack) == MPI_SUCCESS ? TIARA_OK
+                                                                                    : TIARA_ERR_MPI;
 }
 
-/* Whether @type's elements lie dense; its size in @size_out. */
-static bool is_dense(MPI_Datatype type, size_t *size_out)
+/* Dense stand-ins @in and @out for buffers whose types have holes; NULL where there are none. The input is packed. */
+static enum tiara_err pack_input(
+    struct tiara_comm *c, const struct gathering *g, char *in, char *out)
 {
-    struct tiara_elem elem;
+    size_t own = (size_t)c->rank * g->recv_count;
 
-    if (type == MPI_DATATYPE_NULL || tiara_elem_moved(type, &elem) != TIARA_OK)
-        return false;
-    *size_out = elem.size;
-    return !elem.packed && elem.size > 0;
+    if (in)
+        return pack_side(g->sendbuf, 0, g->send_count, g->send_type, g->send.size, in, false);
+    if (out && g->in_place)
+        return pack_side(g->recvbuf, own, g->recv_count, g->recv_type, g->recv.size,
+            out + own * g->recv.size, false);
+    return TIARA_OK;
+}
+
+/*
+ * Moves bytes, packed where a type has holes. Ranks may describe the same data by different types, so that whether a type has
+ * holes must not decide about the path: only the number of bytes, which is equal on all ranks, does.
+ */
+static enum tiara_err gather(struct tiara_comm *c, const struct gathering *g)
+{
+    size_t bytes = g->recv_count * g->recv.size;
+    bool pack_in = !g->in_place && g->send.packed, pack_out = g->recv.packed;
+    char *in = pack_in ? tiara_alloc(bytes, 1) : NULL;
+    char *out = pack_out ? tiara_alloc((size_t)c->size, bytes) : NULL;
+    struct tiara_call call = {.coll = TIARA_COLL_ALLGATHER,
+        .count = bytes,
+        .out = pack_out ? out : g->recvbuf,
+        .elem = {.type = -1, .oper = -1, .size = 1}};
+    enum tiara_err err = TIARA_ERR_NOMEM;
+
+    call.in = g->in_place ? call.out : (pack_in ? in : g->sendbuf);
+    if ((in || !pack_in) && (out || !pack_out))
+        err = pack_input(c, g, in, out);
+    if (err == TIARA_OK)
+        err = tiara_call_run(c, &call);
+    if (err == TIARA_OK && pack_out)
+        err = pack_side(
+            g->recvbuf, 0, g->recv_count * (size_t)c->size, g->recv_type, g->recv.size, out, true);
+    tiara_free(out);
+    tiara_free(in);
+    return err;
+}
+
+/* Checks the arguments and runs. MPI_SUCCESS, a raised error, or -1: for the MPI below. */
+static int check_and_gather(struct tiara_comm *c, struct gathering *g)
+{
+    enum tiara_err err;
+    int in = 0, out = 0, rc;
+
+    if (c->inter || c->facts.mpi_only)
+        return -1;
+    if (g->recv_type == MPI_DATATYPE_NULL || g->send_type == MPI_DATATYPE_NULL)
+        return raise_code(c->comm, MPI_ERR_TYPE);
+    /* Has MPI judge handles without data: it returns or raises its own error. */
+    rc = PMPI_Allgather(&in, 0, g->send_type, &out, 0, g->recv_type, c->comm);
+    if (rc != MPI_SUCCESS)
+        return rc;
+    err = tiara_elem_moved(g->recv_type, &g->recv);
+    if (err == TIARA_OK)
+        err = tiara_elem_moved(g->send_type, &g->send);
+    if (err != TIARA_OK)
+        return tiara_core_raise(c->comm, err);
+    if (g->recv_count * g->recv.size == 0)
+        return MPI_SUCCESS;
+    if (!g->in_place && g->send_count * g->send.size != g->recv_count * g->recv.size)
+        return raise_code(c->comm, MPI_ERR_COUNT);
+    if (g->recvbuf == MPI_IN_PLACE || (!g->recv.packed && !g->recvbuf) ||
+        (!g->in_place && !g->send.packed && (!g->sendbuf || g->sendbuf == g->recvbuf)))
+        return raise_code(c->comm, MPI_ERR_BUFFER);
+    err = gather(c, g);
+    return err == TIARA_ERR_UNSUPPORTED ? -1 : tiara_core_raise(c->comm, err);
 }
 
 int TIARA_Allgather(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf,
@@ -361,21 +422,19 @@ int TIARA_Allgather(const void *sendbuf, int sendcount, MPI_Datatype sendtype, v
     int rc;
     struct tiara_comm *c = tiara_comm_get(comm, &rc);
     bool in_place = sendbuf == MPI_IN_PLACE;
-    size_t send_size = 0, recv_size = 0, recv_bytes;
+    struct gathering g = {.in_place = in_place,
+        .sendbuf = sendbuf,
+        .recvbuf = recvbuf,
+        .send_count = in_place ? (size_t)recvcount : (size_t)sendcount,
+        .recv_count = (size_t)recvcount,
+        .send_type = in_place ? recvtype : sendtype,
+        .recv_type = recvtype};
 
     if (!c)
         return rc;
     if (recvcount < 0 || (!in_place && sendcount < 0))
         return raise_code(comm, MPI_ERR_COUNT);
-    rc = -1;
-    if (!c->inter && recvcount > 0 && is_dense(recvtype, &recv_size) &&
-        (in_place || is_dense(sendtype, &send_size))) {
-        if (!recvbuf || (!in_place && !sendbuf) || recvbuf == MPI_IN_PLACE)
-            return raise_code(comm, MPI_ERR_BUFFER);
-        recv_bytes = recv_size * (size_t)recvcount;
-        rc = allgather_dense(c, in_place ? recvbuf : sendbuf,
-            in_place ? recv_bytes : send_size * (size_t)sendcount, recvbuf, recv_bytes, recvtype);
-    }
+    rc = check_and_gather(c, &g);
     if (rc != -1)
         return rc;
     c->calls[TIARA_COUNT_MPI]++;

@@ -32,6 +32,7 @@ static const struct {
     {"message_equal_tags_keep_order", TIARA_XPORT_MESSAGE, suite_message_order},
     {"message_length_mismatch_is_error", TIARA_XPORT_MESSAGE, suite_message_mismatch},
     {"message_test_drives_all", TIARA_XPORT_MESSAGE, suite_message_progress},
+    {"message_cancelled_receive_writes_nothing", TIARA_XPORT_MESSAGE, suite_message_cancel},
 };
 
 int tiara_xport_suite_count(void)

@@ -6,6 +6,7 @@
 #include "test/harness/xport_suite_priv.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define RANKS_MAX 16
 #define MIB ((size_t)1 << 20)
@@ -222,6 +223,32 @@ void suite_message_progress(struct suite_rank *r)
     /* All ranks wait for their sends only, which end only if that also receives. */
     side_finish(r, x, &send);
     side_finish(r, x, &recv);
+    suite_sync(r);
+    suite_close(r, x);
+}
+
+/* A receive that was given up takes no message: the one that comes goes to the next receive. */
+void suite_message_cancel(struct suite_rank *r)
+{
+    int next = (r->rank + 1) % r->size, last = (r->rank + r->size - 1) % r->size;
+    unsigned char given_up[64];
+    struct tiara_xport_req req;
+    struct side send, recv;
+    void *x = suite_open(r, 0);
+
+    if (x == NULL)
+        return;
+    memset(given_up, 0x3c, sizeof given_up);
+    EXPECT(&r->expect, r->row->recv(x, last, 1, given_up, sizeof given_up, &req) == TIARA_OK);
+    r->row->cancel(x, &req);
+    EXPECT(&r->expect, req.done);
+    suite_sync(r);
+    side_send(r, x, &send, next, 1, 0, sizeof given_up);
+    side_recv(r, x, &recv, last, 1, 0, sizeof given_up);
+    side_finish(r, x, &send);
+    side_finish(r, x, &recv);
+    for (size_t i = 0; i < sizeof given_up; i++)
+        EXPECT(&r->expect, given_up[i] == 0x3c);
     suite_sync(r);
     suite_close(r, x);
 }

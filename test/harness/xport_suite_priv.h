@@ -60,5 +60,6 @@ void suite_message_tags(struct suite_rank *r);
 void suite_message_order(struct suite_rank *r);
 void suite_message_mismatch(struct suite_rank *r);
 void suite_message_progress(struct suite_rank *r);
+void suite_message_cancel(struct suite_rank *r);
 
 #endif

@@ -154,6 +154,44 @@ START_TEST(test_allgather_of_overlapping_elements_follows_the_type_map)
 }
 END_TEST
 
+/* Odd ranks spread their buffers over every second int: what a rank calls the data must not part it from the others. */
+static void check_allgather_mixed(int count, bool in_place)
+{
+    int step = mt_rank % 2 ? 2 : 1, total = count * mt_size;
+    MPI_Datatype one, type;
+    MPI_Type_create_resized(MPI_INT, 0, step * (MPI_Aint)sizeof(int), &one);
+    MPI_Type_contiguous(1, one, &type);
+    MPI_Type_commit(&type);
+    int *in = malloc((size_t)(count * step) * sizeof(int));
+    int *out = malloc((size_t)(total * step) * sizeof(int));
+    for (int i = 0; i < total * step; i++)
+        out[i] = -1;
+    for (int i = 0; i < count; i++)
+        in[i * step] = out[(mt_rank * count + i) * step] = gathered(mt_rank, (size_t)i);
+    int err = TIARA_Allgather(
+        in_place ? MPI_IN_PLACE : in, count, type, out, count, type, MPI_COMM_WORLD);
+    mt_check(err == MPI_SUCCESS, "mixed types, count %d: error %d", count, err);
+    for (int i = 0; i < total * step; i++) {
+        int want = i % step ? -1 : gathered(i / step / count, (size_t)(i / step % count));
+        mt_check(
+            out[i] == want, "mixed types, count %d: int %d is %d, not %d", count, i, out[i], want);
+    }
+    free(out);
+    free(in);
+    MPI_Type_free(&type);
+    MPI_Type_free(&one);
+}
+
+START_TEST(test_allgather_types_may_differ_between_ranks)
+{
+    check_allgather_mixed(3, false);
+    check_allgather_mixed(3, true);
+    check_allgather_mixed(5000, false);
+    check_allgather_mixed(5000, true);
+    mt_agree();
+}
+END_TEST
+
 START_TEST(test_avg_truncates_towards_zero)
 {
     int in[3] = {-7 - mt_rank, 7 + mt_rank, mt_rank == 0 ? -1 : 0}, out[3];
@@ -280,6 +318,7 @@ int main(int argc, char **argv)
     tcase_add_test(tests, test_reduce_scatter_block_on_self_copies);
     tcase_add_test(tests, test_allgather_is_right);
     tcase_add_test(tests, test_allgather_of_overlapping_elements_follows_the_type_map);
+    tcase_add_test(tests, test_allgather_types_may_differ_between_ranks);
     tcase_add_test(tests, test_avg_truncates_towards_zero);
     tcase_add_test(tests, test_allreduce_c_small_is_right);
     tcase_add_test(tests, test_allreduce_c_beyond_int_is_right);
