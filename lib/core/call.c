@@ -73,6 +73,15 @@ static uint32_t begin(struct tiara_comm *c, const struct tiara_call *call)
     return c->digest;
 }
 
+/*
+ * An error of a call whose result buffer may hold partial sums: when that was also the input, the call cannot go another way
+ * any more (TIARA_ERR_UNSUPPORTED) and has failed.
+ */
+static enum tiara_err after_partial_sums(const struct tiara_call *call, enum tiara_err err)
+{
+    return err == TIARA_ERR_UNSUPPORTED && call->in == call->out ? TIARA_ERR_PEER : err;
+}
+
 /* ---- small calls ---- */
 
 static struct tiara_small_call small_call(const struct tiara_call *call)
@@ -108,7 +117,7 @@ static enum tiara_err run_between(void *arg, void *buf, size_t count)
 
     bare.finish = NULL; /* every rank finishes its own copy */
     x.op = &bare;
-    return tiara_exec_run(&b->c->between, &x);
+    return after_partial_sums(b->call, tiara_exec_run(&b->c->between, &x));
 }
 
 /* Every rank reduces its node's vectors, then combines with its column: more messages, but nobody waits for a leader. */
@@ -182,7 +191,11 @@ static enum tiara_err run_plan(
     if (c->arena)
         tiara_arena_publish(c->arena, 0);
     err = tiara_core_plan(c, choice, false, &x.plan);
-    return err == TIARA_OK ? tiara_exec_run(&c->exec, &x) : err;
+    if (err != TIARA_OK)
+        return err;
+    err = tiara_exec_run(&c->exec, &x);
+    /* Plans through cells write results only when all ranks have contributed; flat ones work in the result buffer. */
+    return choice->algo->flags & TIARA_ALGO_FLAT ? after_partial_sums(call, err) : err;
 }
 
 /* MPI puts the result of an in-place reduce-scatter over the first block of the input, which is needed until the end. */
@@ -298,6 +311,25 @@ static void log_choice(const struct tiara_comm *c, const struct tiara_tune_call 
         q->count, q->elem_size, text);
 }
 
+/* Reproducible mode has the strict order between nodes for whole vectors only: all blocks are reduced, the own one is kept. */
+static enum tiara_err scatter_by_allreduce(struct tiara_comm *c, const struct tiara_call *call)
+{
+    size_t bytes = call->count * call->elem.size;
+    struct tiara_call whole = *call;
+    enum tiara_err err;
+
+    whole.coll = TIARA_COLL_ALLREDUCE;
+    whole.count = call->count * (size_t)c->size;
+    whole.out = tiara_alloc((size_t)c->size, bytes);
+    if (!whole.out)
+        return TIARA_ERR_NOMEM;
+    err = tiara_call_run(c, &whole);
+    if (err == TIARA_OK)
+        memcpy(call->out, (char *)whole.out + (size_t)c->rank * bytes, bytes);
+    tiara_free(whole.out);
+    return err;
+}
+
 enum tiara_err tiara_call_run(struct tiara_comm *c, const struct tiara_call *call)
 {
     struct tiara_tune_choice choice;
@@ -310,6 +342,9 @@ enum tiara_err tiara_call_run(struct tiara_comm *c, const struct tiara_call *cal
     tiara_call_choice(c, call, &q, &choice);
     if (tiara_log_enabled(TIARA_LOG_DEBUG))
         log_choice(c, &q, &choice);
+    if (choice.path == TIARA_PATH_MPI && c->facts.reproducible && !c->facts.mpi_only &&
+        call->coll == TIARA_COLL_REDUCE_SCATTER)
+        return scatter_by_allreduce(c, call);
     if (choice.path == TIARA_PATH_MPI)
         return TIARA_ERR_UNSUPPORTED;
     if (c->facts.reproducible && call->elem.redop &&

@@ -72,6 +72,7 @@ static void state_free(struct tiara_comm *c)
         tiara_pool_give(c->pool);
     tiara_layout_fini(&c->layout);
     tiara_layout_fini(&c->nodes_layout);
+    tiara_free(c->room);
     tiara_free(c->topo);
     tiara_free(c->node_index);
     tiara_free(c->column);
@@ -97,6 +98,7 @@ static int delete_process(MPI_Comm comm, int keyval, void *value, void *extra)
     /* MPI still works here, which it may not when it deletes the attributes of the other communicators. */
     while (states)
         PMPI_Comm_delete_attr(states->comm, state_keyval);
+    PMPI_Comm_free_keyval(&state_keyval);
     tiara_pool_clear();
     tiara_elem_release();
     tiara_config_release();
@@ -337,7 +339,8 @@ static enum tiara_err state_fill(struct tiara_comm *c)
     enum tiara_err err = TIARA_ERR_NOMEM;
 
     c->topo = tiara_alloc((size_t)c->size, sizeof(*c->topo));
-    if (!hello || !room || !c->topo)
+    c->room = tiara_alloc((size_t)c->size + 1, 1);
+    if (!hello || !room || !c->topo || !c->room)
         goto out_free;
     err = agree(c, get_acquainted(c, hello), room);
     if (err == TIARA_OK)

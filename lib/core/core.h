@@ -151,6 +151,7 @@ struct tiara_comm {
     struct tiara_exec between; /* over the column: leaders of small calls */
     MPI_Comm net; /* private; MPI_COMM_NULL on one node */
     void *net_obj;
+    char *room; /* [size + 1] for the agreement on a new plan */
     struct tiara_cached_plan *plans;
     size_t fast_max; /* bytes up to which a native call takes the one-node small path */
     uint32_t digest; /* of the call that runs */

@@ -81,19 +81,16 @@ static enum tiara_err reserve(struct tiara_comm *c, const struct tiara_tune_choi
 /* Whether all ranks could prepare the plan. Uses the wait of the call that runs. */
 static enum tiara_err agree(struct tiara_comm *c, enum tiara_err mine)
 {
-    char *room = tiara_alloc((size_t)c->size + 1, 1), *answer = room + c->size;
+    char *room = c->room, *answer = room + c->size;
     enum tiara_err err;
 
-    if (!room)
-        return TIARA_ERR_NOMEM;
     *answer = mine != TIARA_OK;
     err = tiara_core_exchange_by(c->comm, tiara_comm_wait(c), answer, room, 1);
     if (err != TIARA_OK && err != TIARA_ERR_MPI)
-        return err; /* the exchange is pending and keeps the room */
+        c->room = NULL; /* the exchange is pending and keeps it; the communicator is given up */
     for (int i = 0; i < c->size && err == TIARA_OK; i++)
         if (room[i])
             err = TIARA_ERR_UNSUPPORTED;
-    tiara_free(room);
     return err;
 }
 

@@ -45,7 +45,8 @@ static bool has_cells(const struct tiara_tune_facts *f)
 /* Rank-ordered operands are needed, and the layout does not give them to the ordinary hierarchy. */
 static bool needs_strict_order(const struct tiara_tune_facts *f, const struct tiara_tune_call *c)
 {
-    return f->reproducible || (!c->commutative && !tiara_layout_is_block(f->layout));
+    return c->coll != TIARA_COLL_ALLGATHER &&
+           (f->reproducible || (!c->commutative && !tiara_layout_is_block(f->layout)));
 }
 
 static const struct tiara_algo *choose_inter(

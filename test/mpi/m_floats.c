@@ -169,6 +169,32 @@ START_TEST(test_floats_sums_have_the_same_bits)
 }
 END_TEST
 
+/* The blocks of a reduce-scatter, put together again, are the all-reduce: within rounding, and in reproducible mode to the bit. */
+START_TEST(test_floats_reduce_scatter_is_the_sum)
+{
+    static const size_t blocks[] = {1, 7, 1000, 40001};
+    for (size_t k = 0; k < sizeof blocks / sizeof blocks[0]; k++) {
+        size_t count = blocks[k] * (size_t)mt_size, block_bytes = blocks[k] * sizes[DOUBLE];
+        unsigned char *send = malloc(count * sizes[DOUBLE]), *mine = malloc(block_bytes);
+        unsigned char *all = malloc(count * sizes[DOUBLE]);
+        mt_note("reduce-scatter, blocks of %zu", blocks[k]);
+        fill(DOUBLE, mt_rank, count, send);
+        int err = TIARA_Reduce_scatter_block(
+            send, mine, (int)blocks[k], MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        mt_check(err == MPI_SUCCESS, "reduce-scatter, blocks of %zu: error %d", blocks[k], err);
+        PMPI_Allgather(
+            mine, (int)block_bytes, MPI_BYTE, all, (int)block_bytes, MPI_BYTE, mt_private);
+        check_is_sum(DOUBLE, count, all);
+        if (mt_env("TIARA_REPRODUCIBLE", 0))
+            check_is_left_fold(DOUBLE, count, all);
+        free(all);
+        free(mine);
+        free(send);
+    }
+    mt_agree();
+}
+END_TEST
+
 /* NaN against numbers and zeros of both signs: MIN and MAX are not commutative there, yet all ranks agree. */
 START_TEST(test_floats_nan_and_signed_zero_agree)
 {
@@ -194,6 +220,7 @@ int main(int argc, char **argv)
 {
     TCase *tests = mt_begin(&argc, &argv, "m_floats", MPI_THREAD_SINGLE);
     tcase_add_test(tests, test_floats_sums_have_the_same_bits);
+    tcase_add_test(tests, test_floats_reduce_scatter_is_the_sum);
     tcase_add_test(tests, test_floats_nan_and_signed_zero_agree);
     return mt_end();
 }
