@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Yields between two looks at the network and the clock. */
+/* Turns between two looks at the network and the clock. */
 #define YIELDS_PER_LOOK 8
 
 double tiara_now(void)

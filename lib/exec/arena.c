@@ -171,26 +171,12 @@ static bool has_published(void *arg, struct tiara_wait_on *on)
     return false;
 }
 
-static enum tiara_err await_by(struct tiara_arena *a, struct tiara_wait *wait, int peer)
-{
-    struct await_arg w = {tiara_arena_head(a, peer, a->seq), a->seq};
-    enum tiara_err err = tiara_wait(wait, has_published, &w);
-
-    return err != TIARA_OK ? err : tiara_arena_compare(a, peer);
-}
-
 enum tiara_err tiara_arena_await(struct tiara_arena *a, int peer)
 {
-    return await_by(a, &a->wait, peer);
-}
+    struct await_arg w = {tiara_arena_head(a, peer, a->seq), a->seq};
+    enum tiara_err err = tiara_wait(&a->wait, has_published, &w);
 
-enum tiara_err tiara_arena_await_far(struct tiara_arena *a, int peer)
-{
-    struct tiara_wait wait = a->wait;
-
-    if (wait.crowded && wait.yields >= 0)
-        wait.yields = 0;
-    return await_by(a, &wait, peer);
+    return err != TIARA_OK ? err : tiara_arena_compare(a, peer);
 }
 
 enum tiara_err tiara_arena_inspect(struct tiara_arena *a, double waited_s, bool first)

@@ -137,8 +137,6 @@ static inline void tiara_arena_publish(struct tiara_arena *a, size_t bytes)
  * Waits until @peer has published the current call. TIARA_ERR_MISMATCH when its digest differs (logged with both calls).
  */
 TIARA_MUST_USE enum tiara_err tiara_arena_await(struct tiara_arena *a, int peer);
-/* The same for a peer that first has to hear from another node: a rank that shares its core sleeps at once. */
-TIARA_MUST_USE enum tiara_err tiara_arena_await_far(struct tiara_arena *a, int peer);
 
 /* Compares the digest of @peer, which has published the current call; logs both calls when they differ. */
 TIARA_MUST_USE enum tiara_err tiara_arena_compare(struct tiara_arena *a, int peer);

@@ -219,27 +219,35 @@ static void start_chunk(struct tiara_run *r, int slot)
     r->next_chunk++;
 }
 
-/* Moves one chunk as far as it goes. True when it moved at all. */
+/*
+ * Moves one chunk as far as it goes. True when it moved at all. Messages are tested only where the chunk cannot go on without: a
+ * test costs a system call in some networks, and the next op may be a send that a peer waits for.
+ */
 static bool step_chunk(struct tiara_run *r, int slot, struct tiara_wait_on *on)
 {
     struct tiara_chunk *c = &r->chunk[slot];
     const struct tiara_plan *plan = r->call->plan;
     bool moved = false;
 
-    for (;;) {
+    while (r->err == TIARA_OK && c->pc < plan->nops) {
         const struct tiara_op *op = &plan->ops[c->pc];
 
-        moved |= collect_messages(r, c);
-        moved |= flush_posts(r, c, slot);
-        if (r->err != TIARA_OK || c->pc == plan->nops)
-            break;
+        if (c->done < op->await && collect_messages(r, c)) {
+            moved = true;
+            continue;
+        }
         if (c->done < op->await || !waits_hold(r, c, slot, op->wait, op->nwait, on))
-            return moved;
+            break;
         if (r->err == TIARA_OK)
             r->err = execute(r, c, slot, op);
         c->pc++;
         moved = true;
+        flush_posts(r, c, slot);
     }
+    moved |= collect_messages(r, c);
+    moved |= flush_posts(r, c, slot);
+    if (r->err == TIARA_OK && c->pc < plan->nops)
+        return moved;
     if (r->err != TIARA_OK)
         return true;
     if (c->done < c->started || c->post_pc < plan->nops ||

@@ -65,7 +65,7 @@ enum tiara_err tiara_small_hier(struct tiara_arena *a, const struct tiara_small_
     if (a->index == 0)
         return lead(a, call, between, arg);
     publish_vector(a, call);
-    err = tiara_arena_await_far(a, 0);
+    err = tiara_arena_await(a, 0);
     if (err != TIARA_OK)
         return err;
     call->mem->copy(call->out, tiara_arena_payload(tiara_arena_head(a, 0, a->seq)), call->bytes);

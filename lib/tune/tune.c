@@ -15,7 +15,7 @@ static size_t total_bytes(const struct tiara_tune_facts *f, const struct tiara_t
 }
 
 /* Bytes that all ranks of a node may send together in one round of a small call. */
-#define SMALL_NODE_BYTES ((size_t)2048)
+#define SMALL_NODE_BYTES ((size_t)4096)
 
 /*
  * Bytes up to which a call is small: every rank of a node reduces the whole vector itself, and more ranks read more. Between nodes
@@ -120,7 +120,8 @@ static size_t clamp(size_t value, size_t least, size_t most)
  * Bytes of a chunk, of all its blocks. On one node: half the vector, so that the copies of two chunks overlap, but no more than
  * what stays in a second-level cache together with all cells; ranks that share cores switch less often with longer ones. Between
  * nodes: enough chunks that the stages overlap. Measured on virtual nodes with links of 1 Gbit/s, 16 MiB: on 2x2, 32k takes 1.06
- * of the bound, 64k 1.17, 128k 1.4; on 4x2, 40k takes 1.12, 32k and 64k 1.19 (2 cores, virtual Intel Xeon, 2026-11).
+ * of the bound, 64k 1.14, 128k 1.31; on 4x2, 64k takes 1.20, 32k 1.22, 128k 1.7 (2 cores, virtual Intel Xeon, 2026-11): best are 8 chunks
+ * in flight whose messages fit into a TCP window together.
  */
 static size_t auto_chunk(const struct tiara_tune_facts *f, const struct tiara_tune_call *c)
 {
@@ -128,7 +129,7 @@ static size_t auto_chunk(const struct tiara_tune_facts *f, const struct tiara_tu
 
     if (f->layout->nnodes == 1)
         return clamp(bytes / 2, 16384, f->crowded ? 262144 : 65536);
-    return clamp(bytes / 8, 16384, f->layout->nnodes == 2 ? 32768 : 40960);
+    return clamp(bytes / 8, 16384, f->layout->nnodes == 2 ? 32768 : 65536);
 }
 
 /* Elements of a chunk, at least one; whole cache lines where it can be, so that chunks do not share one. */
