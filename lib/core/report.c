@@ -6,7 +6,10 @@
 #include "core/core.h"
 #include <stdio.h>
 #include <string.h>
+#include <linux/futex.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 /* ---- explain ---- */
@@ -89,6 +92,22 @@ static bool has_memfd(void)
     return fd >= 0;
 }
 
+/* Whether the kernel lets processes copy from each other at all; own processes in other containers may still be refused. */
+static bool has_cma(void)
+{
+    int from = 1, to = 0;
+    struct iovec here = {&to, sizeof(to)}, there = {&from, sizeof(from)};
+
+    return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == (ssize_t)sizeof(to);
+}
+
+static bool has_futex(void)
+{
+    uint32_t word = 0;
+
+    return syscall(SYS_futex, &word, FUTEX_WAKE, 1, NULL, NULL, 0) >= 0;
+}
+
 static void report_capabilities(struct tiara_text *t)
 {
     static const struct {
@@ -98,7 +117,8 @@ static void report_capabilities(struct tiara_text *t)
         {TIARA_STORE_STRING, "string"}};
 
     tiara_text_add(t, "memfd        %s\n", yes(has_memfd()));
-    tiara_text_add(t, "futex        yes\nreductions  ");
+    tiara_text_add(t, "cma          %s\n", yes(has_cma()));
+    tiara_text_add(t, "futex        %s\nreductions  ", yes(has_futex()));
     for (int i = 0; tiara_redop_isas[i]; i++)
         tiara_text_add(
             t, " %s (%s)", tiara_redop_isas[i]->name, yes(tiara_redop_isas[i]->supported()));
@@ -121,6 +141,8 @@ static void report_layout(struct tiara_text *t, const struct tiara_comm *c)
     }
     tiara_topo_draw(&c->layout, c->topo, drawing, sizeof(drawing));
     tiara_text_add(t, "%s", drawing);
+    tiara_topo_hardware(drawing, sizeof(drawing));
+    tiara_text_add(t, "this machine: %s", drawing);
 }
 
 static void report_state(struct tiara_text *t, const struct tiara_comm *c)

@@ -23,6 +23,9 @@ for ranks in 1 2 4; do
     expect_status 0
     expect_headings Build Capabilities Environment Layout Choices State
     expect_text out TIARA_ALGO
+    for what_machine_allows in memfd cma futex; do
+        grep -qE "^$what_machine_allows +(yes|no)\$" "$work/out" || complain "nothing about $what_machine_allows"
+    done
 done
 
 run 2 tiara-info --build --layout
