@@ -117,7 +117,7 @@ static enum tiara_err run_between(void *arg, void *buf, size_t count)
 
     bare.finish = NULL; /* every rank finishes its own copy */
     x.op = &bare;
-    return after_partial_sums(b->call, tiara_exec_run(&b->c->between, &x));
+    return tiara_exec_run(&b->c->between, &x);
 }
 
 /* Every rank reduces its node's vectors, then combines with its column: more messages, but nobody waits for a leader. */
@@ -126,7 +126,11 @@ static enum tiara_err run_columns(
 {
     enum tiara_err err = tiara_small_node(c->arena, small);
 
-    return err == TIARA_OK ? run_between(between, small->out, small->count) : err;
+    if (err == TIARA_OK)
+        err = run_between(between, small->out, small->count);
+    if (err == TIARA_ERR_UNSUPPORTED)
+        tiara_small_restore(c->arena, small);
+    return err;
 }
 
 static enum tiara_err run_small(
@@ -194,8 +198,10 @@ static enum tiara_err run_plan(
     if (err != TIARA_OK)
         return err;
     err = tiara_exec_run(&c->exec, &x);
-    /* Plans through cells write results only when all ranks have contributed; flat ones work in the result buffer. */
-    return choice->algo->flags & TIARA_ALGO_FLAT ? after_partial_sums(call, err) : err;
+    /* Plans through cells write results only when all ranks have contributed; those without work in the result buffer. */
+    return choice->algo->flags & TIARA_ALGO_FLAT || c->layout.nnodes == c->size
+               ? after_partial_sums(call, err)
+               : err;
 }
 
 /* MPI puts the result of an in-place reduce-scatter over the first block of the input, which is needed until the end. */

@@ -111,7 +111,8 @@ static void stop_serving(struct tiara_comm *c, const char *why, bool innocent)
     if (c->arena) {
         c->arena->comm_id = c->id;
         tiara_arena_fail(c->arena, innocent);
-        c->arena->dead = true;
+        /* Without node peers there is nobody to disagree with about the next call. */
+        c->arena->dead = c->arena->size > 1;
     }
 }
 

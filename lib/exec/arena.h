@@ -172,6 +172,9 @@ struct tiara_small_call {
 TIARA_MUST_USE enum tiara_err tiara_small_node(
     struct tiara_arena *a, const struct tiara_small_call *call);
 
+/* Puts the input back into @call->out, in place, for another way: it still is in the own small slot. */
+void tiara_small_restore(struct tiara_arena *a, const struct tiara_small_call *call);
+
 /*
  * Two levels: node ranks publish; local index 0 folds them in rank order into @call->out, runs @between (which combines
  * out with the other nodes' in place), publishes the result; the others copy it. @between is called on index 0 only.

@@ -40,19 +40,29 @@ enum tiara_err tiara_small_node(struct tiara_arena *a, const struct tiara_small_
     return fold_all(a, call);
 }
 
-/* Index 0 of a node: fold, combine with the other nodes, publish. */
+void tiara_small_restore(struct tiara_arena *a, const struct tiara_small_call *call)
+{
+    if (call->in == call->out)
+        memcpy(call->out, tiara_arena_payload(tiara_arena_head(a, a->index, a->seq)), call->bytes);
+}
+
+/* Index 0 of a node: fold, combine with the other nodes, publish. Its slot holds the input until the result is there. */
 static enum tiara_err lead(struct tiara_arena *a, const struct tiara_small_call *call,
     enum tiara_err (*between)(void *arg, void *buf, size_t count), void *arg)
 {
-    struct tiara_arena_head *head = tiara_arena_head(a, a->index, a->seq);
+    char *payload = tiara_arena_payload(tiara_arena_head(a, a->index, a->seq));
     enum tiara_err err;
 
+    if (call->in == call->out)
+        memcpy(payload, call->in, call->bytes);
     err = fold_all(a, call);
     if (err == TIARA_OK)
         err = between(arg, call->out, call->count);
+    if (err == TIARA_ERR_UNSUPPORTED)
+        tiara_small_restore(a, call);
     if (err != TIARA_OK)
         return err;
-    call->mem->copy_to_cell(tiara_arena_payload(head), call->out, call->bytes);
+    call->mem->copy_to_cell(payload, call->out, call->bytes);
     tiara_arena_publish(a, call->bytes);
     return TIARA_OK;
 }
