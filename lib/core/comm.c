@@ -13,7 +13,7 @@ static pthread_mutex_t keyval_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct tiara_comm *states; /* all of them; keyval_lock */
 
-/* Above the ids of all states so far. A communicator's is the largest of its ranks'. */
+/* Above the ids of all states so far; keyval_lock. A communicator's is the largest of its ranks'. */
 static uint32_t next_id = 1;
 
 /* Counts freed states: a thread's last state is good only while nothing was freed since. */
@@ -287,7 +287,9 @@ static void say_hello(struct tiara_hello *hello)
     if (node >= 0)
         hello->topo.node = hello->topo.machine * 1000003u + (uint64_t)node + 1;
     PMPI_Comm_rank(MPI_COMM_WORLD, &hello->world_rank);
+    pthread_mutex_lock(&keyval_lock);
     hello->next_id = next_id;
+    pthread_mutex_unlock(&keyval_lock);
 }
 
 /* Everybody's hello, and what follows from it without further exchange. */
@@ -310,7 +312,10 @@ static enum tiara_err get_acquainted(struct tiara_comm *c, struct tiara_hello *h
             return TIARA_ERR_UNSUPPORTED;
         }
     }
-    next_id = c->id + 1;
+    pthread_mutex_lock(&keyval_lock);
+    if (next_id <= c->id)
+        next_id = c->id + 1;
+    pthread_mutex_unlock(&keyval_lock);
     adopt_config(c, hello);
     err = tiara_topo_layout(&c->layout, c->topo, c->size, "", NULL, 0);
     if (err == TIARA_OK)
