@@ -115,47 +115,42 @@ static void mpi_close(void *obj)
     memset(obj, 0, sizeof(struct mpi));
 }
 
-static enum tiara_err mpi_send(
-    void *obj, int peer, uint32_t tag, const void *buf, size_t len, struct tiara_xport_req *req)
+/* Starts a message of req->len bytes: to req->peer from @buf, or, when HANDLE_KIND says so, from it into @buf. */
+static enum tiara_err message_start(
+    const struct mpi *x, uint32_t tag, void *buf, struct tiara_xport_req *req)
 {
-    struct mpi *x = obj;
+    bool is_recv = req->handle[HANDLE_KIND] != NULL;
     MPI_Request request = MPI_REQUEST_NULL;
     MPI_Datatype type;
-    int count, rc;
+    int count, rc = describe(req->len, &count, &type);
 
-    *req = (struct tiara_xport_req){.len = len, .peer = peer};
-    rc = describe(len, &count, &type);
     if (rc != MPI_SUCCESS)
-        return mpi_error("datatype for MPI_Isend", rc, peer);
-    rc = PMPI_Isend(buf, count, type, peer, (int)tag, x->comm, &request);
+        return mpi_error("datatype of a message", rc, req->peer);
+    if (is_recv)
+        rc = PMPI_Irecv(buf, count, type, req->peer, (int)tag, x->comm, &request);
+    else
+        rc = PMPI_Isend(buf, count, type, req->peer, (int)tag, x->comm, &request);
     if (type != MPI_BYTE)
         PMPI_Type_free(&type);
     if (rc != MPI_SUCCESS)
-        return mpi_error("MPI_Isend", rc, peer);
+        return mpi_error(is_recv ? "MPI_Irecv" : "MPI_Isend", rc, req->peer);
     request_store(req, request);
     return TIARA_OK;
+}
+
+static enum tiara_err mpi_send(
+    void *obj, int peer, uint32_t tag, const void *buf, size_t len, struct tiara_xport_req *req)
+{
+    *req = (struct tiara_xport_req){.len = len, .peer = peer};
+    return message_start(obj, tag, (void *)(uintptr_t)buf, req);
 }
 
 static enum tiara_err mpi_recv(
     void *obj, int peer, uint32_t tag, void *buf, size_t len, struct tiara_xport_req *req)
 {
-    struct mpi *x = obj;
-    MPI_Request request = MPI_REQUEST_NULL;
-    MPI_Datatype type;
-    int count, rc;
-
     *req = (struct tiara_xport_req){.len = len, .peer = peer};
-    rc = describe(len, &count, &type);
-    if (rc != MPI_SUCCESS)
-        return mpi_error("datatype for MPI_Irecv", rc, peer);
-    rc = PMPI_Irecv(buf, count, type, peer, (int)tag, x->comm, &request);
-    if (type != MPI_BYTE)
-        PMPI_Type_free(&type);
-    if (rc != MPI_SUCCESS)
-        return mpi_error("MPI_Irecv", rc, peer);
-    request_store(req, request);
     req->handle[HANDLE_KIND] = req;
-    return TIARA_OK;
+    return message_start(obj, tag, buf, req);
 }
 
 /* Has a finished receive brought as many bytes as were asked for? */
