@@ -18,8 +18,9 @@ static const char usage[] =
     "       tiara-plan cost ALGO|all LAYOUT [--bytes SIZE] [--chunk SIZE] [MODEL]\n"
     "\n"
     "  ALGO     a name from tiara-plan list\n"
-    "  LAYOUT   2x4, 2x4:rr, 3+1, 0,0,1,1,0 (a node per rank), or P: P ranks on P nodes (direct: "
-    "on one)\n"
+    "  LAYOUT   2x4, 2x4:rr, 3+1, 0,0,1,1,0 (a node per rank), or P: P ranks on P nodes (direct "
+    "and\n"
+    "           node-ring: on one)\n"
     "  SIZE     bytes: 65536, 64k, 16m, 1g\n"
     "\n"
     "list       the algorithms\n"
@@ -43,6 +44,9 @@ static const char usage[] =
     "  --inter ALGO     hier: the flat algorithm between nodes (default: ring)\n"
     "  --one-shot       direct: every rank reduces everything itself\n"
     "  --single-copy    direct: peers read the caller's buffers\n"
+    "  --node-ring      hier: nodes work as rings\n"
+    "  --order N,N,...  node-ring, hier --node-ring: the ranks of a node in ring order (default: "
+    "0,1,2,..)\n"
     "of the model (cost)\n"
     "  --slots N        chunks in flight (default 4); --chunk SIZE (default 256k), 0: one chunk\n"
     "  --net-alpha US   latency between nodes (2)      --net-bw GB/s   bandwidth of a node's link "
@@ -76,6 +80,8 @@ static const struct row table[] = {
     {"--leaders", IN_ALL, AT(leaders), NUMBER, 1, 1e6},
     {"--one-shot", IN_ALL, AT(one_shot), FLAG, 0, 0},
     {"--single-copy", IN_ALL, AT(single_copy), FLAG, 0, 0},
+    {"--node-ring", IN_ALL, AT(node_ring), FLAG, 0, 0},
+    {"--order", IN_ALL, AT(order), TEXT, 0, 0},
     {"--rank", IN(PRINT), AT(rank), NUMBER, 0, 1e6},
     {"--waits", IN(PRINT), AT(with_waits), FLAG, 0, 0},
     {"--in-place", IN(PROVE), AT(in_place), FLAG, 0, 0},

@@ -28,7 +28,8 @@ struct bench_plan_options {
     const char *coll;
     const char *inter; /* NULL: not given; layout alike */
     const char *layout;
-    bool one_shot, single_copy, in_place, is_file, with_waits;
+    const char *order;
+    bool one_shot, single_copy, node_ring, in_place, is_file, with_waits;
     double leaders; /* 0: not given */
     double rank; /* -1: all */
     double bytes; /* 0: a list of sizes */

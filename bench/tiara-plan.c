@@ -17,6 +17,8 @@
 struct options {
     struct bench_plan_options line;
     struct tiara_algo_opts algo; /* what the line says about the plans */
+    int *order; /* [norder] algo.order, NULL when none was given */
+    int norder;
 };
 
 /* All ranks' plans. */
@@ -108,6 +110,12 @@ static bool set_generate(
     return true;
 }
 
+/* Whether --order, if given, may name each rank of a node. */
+static bool fits_order(const struct options *o, const struct tiara_layout *layout)
+{
+    return o->order == NULL || o->norder == layout->max_local;
+}
+
 /* Returns the algorithm that the command line names. */
 static const struct tiara_algo *make_set(const struct options *o, struct set *set_out)
 {
@@ -118,6 +126,9 @@ static const struct tiara_algo *make_set(const struct options *o, struct set *se
     *set_out = (struct set){0};
     algo = find_algo(o->line.words[0]);
     parse_layout(o->line.words[1], algo->flags & TIARA_ALGO_NODE, &set_out->layout);
+    if (!fits_order(o, &set_out->layout))
+        bench_plan_die("--order '%s' names %d ranks, and a node has %d", o->line.order, o->norder,
+            set_out->layout.max_local);
     if (!set_generate(set_out, algo, &o->algo))
         bench_plan_die("%s has no plans for %s on layout '%s'", algo->name,
             tiara_coll_name(o->algo.coll), o->line.words[1]);
@@ -274,6 +285,7 @@ static bool prove_layout(const struct tiara_algo *algo, const char *text, int *n
     for (int coll = 0; coll <= TIARA_COLL_ALLGATHER; coll++) {
         for (int k = 0; k < nleaders; k++) {
             struct tiara_algo_opts opts = {.coll = (enum tiara_coll)coll, .leaders = k};
+            bool has_rings = algo == &tiara_algo_hier && k == 0;
 
             if (!(algo->colls & (1u << coll)))
                 continue;
@@ -282,6 +294,9 @@ static bool prove_layout(const struct tiara_algo *algo, const char *text, int *n
                 opts.inter = inter[i];
                 is_right = prove_case(algo, text, &opts, n) && is_right;
             }
+            opts.inter = NULL;
+            opts.node_ring = true;
+            is_right = (!has_rings || prove_case(algo, text, &opts, n)) && is_right;
         }
     }
     return is_right;
@@ -354,7 +369,7 @@ static double simulate(
     struct set set = {0};
 
     parse_layout(text, algo->flags & TIARA_ALGO_NODE, &set.layout);
-    if (set_generate(&set, algo, &o->algo) &&
+    if (fits_order(o, &set.layout) && set_generate(&set, algo, &o->algo) &&
         (set_depend(&set) != TIARA_OK || tiara_plan_simulate(set.views, &set.layout, &model, bytes,
                                              chunk, (int)o->line.slots, &seconds) != TIARA_OK))
         bench_plan_die("%s on '%s' cannot be simulated", algo->name, text);
@@ -429,6 +444,25 @@ static enum tiara_coll parse_coll(const char *text)
     bench_plan_die("--coll '%s': it is allreduce, reduce-scatter or allgather", text);
 }
 
+/* The local indices that @text lists; owned by the caller. */
+static int *parse_order(const char *text, int *n_out)
+{
+    int *order = take(strlen(text) + 1, sizeof(*order)), n = 0;
+    char *end;
+
+    for (const char *at = text;; at = end + 1) {
+        long value = strtol(at, &end, 10);
+
+        if (end == at || (*end != ',' && *end != '\0') || value < 0 || value > 1000000)
+            bench_plan_die("--order '%s': it is a list of numbers, as in 0,2,3,1", text);
+        order[n++] = (int)value;
+        if (*end == '\0')
+            break;
+    }
+    *n_out = n;
+    return order;
+}
+
 /* What the options say about the plans, as generators want it. */
 static struct tiara_algo_opts algo_opts(const struct bench_plan_options *o)
 {
@@ -437,6 +471,7 @@ static struct tiara_algo_opts algo_opts(const struct bench_plan_options *o)
         .leaders = (int)o->leaders,
         .one_shot = o->one_shot,
         .single_copy = o->single_copy,
+        .node_ring = o->node_ring,
     };
 
     if (o->inter != NULL) {
@@ -452,8 +487,14 @@ int main(int argc, char **argv)
     static int (*const runs[])(const struct options *o) = {
         run_list, run_print, run_prove, run_cost};
     struct options o = {0};
+    int status;
 
     o.line = bench_plan_parse(argc, argv);
     o.algo = algo_opts(&o.line);
-    return runs[o.line.command](&o);
+    if (o.line.order != NULL)
+        o.order = parse_order(o.line.order, &o.norder);
+    o.algo.order = o.order;
+    status = runs[o.line.command](&o);
+    free(o.order);
+    return status;
 }

@@ -6,9 +6,9 @@
  * (IN and OUT one buffer) and is proved by the checker in both forms.
  *
  * Flat algorithms speak send/recv between all ranks and look at layout->nranks only (its arrays may
- * be NULL), so that they also serve as the inter-node part of a hierarchy. Node algorithms (direct)
- * use exposed buffers of one node only. hier composes: node reduce-scatter, inter-node @inter over
- * K leaders, node all-gather.
+ * be NULL), so that they also serve as the inter-node part of a hierarchy. Node algorithms (direct,
+ * node-ring) use exposed buffers of one node only. hier composes: node reduce-scatter, inter-node
+ * @inter over K leaders, node all-gather.
  */
 #ifndef TIARA_ALGO_ALGO_H
 #define TIARA_ALGO_ALGO_H
@@ -20,7 +20,7 @@
 #define TIARA_ALGO_HIER 0x4u /* both; any layout */
 /* Leaves in rank order for every layout that it accepts. */
 #define TIARA_ALGO_ORDERED 0x8u
-/* The same, when the layout is block-placed and inter is ordered. */
+/* The same, when the layout is block-placed, inter is ordered and node_ring is not asked for. */
 #define TIARA_ALGO_ORDERED_BLOCK 0x10u
 
 struct tiara_algo;
@@ -31,6 +31,10 @@ struct tiara_algo_opts {
     const struct tiara_algo *inter; /* hier: the flat algorithm between nodes; NULL = ring */
     bool one_shot; /* direct: every rank reduces everything itself */
     bool single_copy; /* direct: read peers' IN and OUT instead of cells */
+    bool node_ring; /* hier: nodes work as rings; needs as many ranks on every node, all leaders */
+    /* node-ring, and hier with node_ring: [ranks of a node] local indices in ring order, the same for
+     * every node; NULL: ascending. Borrowed while generate runs. */
+    const int *order;
 };
 
 /*
@@ -70,6 +74,7 @@ extern const struct tiara_algo tiara_algo_rabenseifner;
 extern const struct tiara_algo tiara_algo_chain;
 /* One node. */
 extern const struct tiara_algo tiara_algo_direct;
+extern const struct tiara_algo tiara_algo_node_ring;
 /* Two levels. hier-chain's tree is the left fold over all ranks, whatever the layout. */
 extern const struct tiara_algo tiara_algo_hier;
 extern const struct tiara_algo tiara_algo_hier_chain;

@@ -17,10 +17,18 @@
  * direct; with one rank per node it is the flat algorithm. REDUCE_SCATTER and ALLGATHER:
  * algo_hier_scatter.c.
  *
+ * With node_ring the stripes go round inside the nodes, as in algo_node_ring.c, and each rank reads
+ * only its left neighbour. Where all ranks are leaders, as is asked for then, stripes are shards
+ * and nothing is to be collected:
+ *
+ *   steps 1 .. L  the node's ring: every rank ends with the sum of its stripe, in its CELL
+ *   then          leader k of each node: the flat algorithm, in place in its CELL
+ *   L - 1 steps   the node's ring once more: the sums go round, into OUT
+ *
  * Cost    with n nodes and the ring between them: 4 + 2 (n - 1) steps; each node sends and receives
  *         2 (n - 1) / n vectors, however many ranks and leaders it has. On a node of L ranks each
  *         reads about 2 (L - 1) / L vectors from peers and reduces (L - 1) / L, and a leader
- *         (n - 1) / (n K) more.
+ *         (n - 1) / (n K) more. With node_ring: 2 L - 1 + 2 (n - 1) steps, the same bytes.
  * Source  ours, after the hierarchical collectives of MPI libraries and NCCL; several leaders: M.
  *         Bayatpour and others: Scalable reduction collectives with data partitioning-based
  *         multi-leader design. SC 2017.
@@ -61,7 +69,7 @@
 #include "base/alloc.h"
 #include "base/block.h"
 
-#define INTER_STEP0 3 /* steps before the inter-node part */
+#define INTER_STEP0 3 /* steps before the inter-node part, without a ring */
 
 /* What a rank's part of the plan is made from. */
 struct hier {
@@ -155,9 +163,9 @@ static void copy_out(const struct hier *h, int step)
     }
 }
 
-/* The flat plan @inter over the leaders with index @k, on shard @k, which is in buffer @as. */
+/* The flat plan @inter over the leaders of the own index, on their shard, which is in buffer @as. */
 static enum tiara_err embed_inter(
-    const struct hier *h, const struct tiara_plan *inter, int k, enum tiara_buf as)
+    const struct hier *h, const struct tiara_plan *inter, int step0, enum tiara_buf as)
 {
     int nnodes = h->layout->nnodes;
     int *ranks = tiara_alloc((size_t)nnodes, sizeof(*ranks));
@@ -165,8 +173,8 @@ static enum tiara_err embed_inter(
     if (ranks == NULL)
         return TIARA_ERR_NOMEM;
     for (int p = 0; p < nnodes; p++)
-        ranks[p] = tiara_layout_rank(h->layout, p, k);
-    tiara_plan_embed(h->plan, inter, ranks, (int)shard_of(h, k).first, INTER_STEP0, as);
+        ranks[p] = tiara_layout_rank(h->layout, p, h->local);
+    tiara_plan_embed(h->plan, inter, ranks, (int)shard_of(h, h->local).first, step0, as);
     tiara_free(ranks);
     return TIARA_OK;
 }
@@ -228,13 +236,40 @@ static enum tiara_err build(const struct hier *h, struct tiara_plan *inter)
     }
     if (err == TIARA_OK && h->local < h->leaders) {
         collect_shard(h);
-        err = embed_inter(h, inter, h->local, alone ? TIARA_BUF_OUT : TIARA_BUF_CELL);
+        err = embed_inter(h, inter, INTER_STEP0, alone ? TIARA_BUF_OUT : TIARA_BUF_CELL);
     }
     if (err != TIARA_OK)
         return err;
     if (!alone)
         copy_out(h, last);
     return tiara_plan_finish(h->plan, last);
+}
+
+/* The same where every node has as many ranks as leaders, two at least: rings inside the nodes. */
+static enum tiara_err build_ring(
+    const struct hier *h, const struct tiara_plan *inter, const int *order)
+{
+    int nblocks = h->plan->nblocks;
+    int *owner_of = tiara_alloc((size_t)nblocks, sizeof(*owner_of));
+    struct node_ring ring;
+    enum tiara_err err;
+    int last;
+
+    if (owner_of == NULL)
+        return TIARA_ERR_NOMEM;
+    for (int b = 0; b < nblocks; b++)
+        owner_of[b] = b / (nblocks / h->nlocal);
+    err = tiara_algo_node_ring_open(h->layout, order, owner_of, h->plan, &ring);
+    if (err == TIARA_OK) {
+        tiara_algo_node_ring_reduce(&ring, TIARA_BUF_CELL);
+        err = embed_inter(h, inter, h->nlocal, TIARA_BUF_CELL);
+    }
+    if (err == TIARA_OK) {
+        last = tiara_algo_node_ring_gather(&ring, h->nlocal + inter->nsteps, TIARA_BUF_CELL);
+        err = tiara_plan_finish(h->plan, last);
+    }
+    tiara_free(owner_of);
+    return err;
 }
 
 static enum tiara_err build_allreduce(const struct tiara_layout *layout, int rank,
@@ -259,7 +294,7 @@ static enum tiara_err build_allreduce(const struct tiara_layout *layout, int ran
     if (err == TIARA_OK) {
         tiara_plan_init(
             plan, opts->coll, rank, layout->nranks, blocks_for(layout, h.leaders * inter.nblocks));
-        err = build(&h, &inter);
+        err = opts->node_ring ? build_ring(&h, &inter, opts->order) : build(&h, &inter);
     }
     tiara_plan_fini(&inter);
     return err;
@@ -272,7 +307,8 @@ static enum tiara_err generate(const struct tiara_layout *layout, int rank,
     enum tiara_err err;
 
     if (layout->nnodes == 1)
-        return tiara_algo_direct.generate(layout, rank, opts, plan_out);
+        return (opts->node_ring ? &tiara_algo_node_ring : &tiara_algo_direct)
+            ->generate(layout, rank, opts, plan_out);
     err = plan_open(&tiara_algo_hier, opts, rank, layout->nranks, layout->nranks, plan_out);
     if (err != TIARA_OK)
         return err;
@@ -280,8 +316,13 @@ static enum tiara_err generate(const struct tiara_layout *layout, int rank,
         tiara_debug("algorithm %s is not flat and cannot be hier's inter-node part", inter->name);
         return TIARA_ERR_UNSUPPORTED;
     }
+    if (opts->node_ring && hier_leaders(layout, opts->leaders) < layout->max_local) {
+        tiara_debug("hier has rings only where all ranks are leaders, not %d of %d",
+            hier_leaders(layout, opts->leaders), layout->max_local);
+        return TIARA_ERR_UNSUPPORTED;
+    }
     if (opts->coll != TIARA_COLL_ALLREDUCE)
-        return tiara_algo_hier_scatter(layout, hier_leaders(layout, opts->leaders), plan_out);
+        return tiara_algo_hier_scatter(layout, opts, plan_out);
     if (layout->nnodes == layout->nranks)
         return inter->generate(layout, rank, opts, plan_out);
     return build_allreduce(layout, rank, opts, inter, plan_out);

@@ -15,11 +15,16 @@
  *                 and fold what came, in node order
  *   last step     take the own block from its leader        take all blocks from their leaders
  *
+ * With node_ring, where all ranks are leaders and the nodes of one size, the stripe of a rank is what
+ * the ranks of its index on all nodes need or have. Stripes are folded (steps 1 .. L) and spread (the
+ * last L - 1 steps) by the node's ring of algo_node_ring.c, and nothing is to be collected.
+ *
  * In a CELL a block's place is its number, so that blocks travel as runs of consecutive ranks: one
  * message per pair of leaders when ranks are placed in blocks, several when they are dealt out.
  *
- * Cost    n + 3 and n + 2 steps. A node of L ranks sends P - L blocks for REDUCE_SCATTER, and
- *         receives its own L blocks n - 1 times; for ALLGATHER the other way round.
+ * Cost    n + 3 and n + 2 steps; with node_ring n + L, and n + L - 1 but n + 1 at least. A node of
+ *         L ranks sends P - L blocks for REDUCE_SCATTER, and receives its own L blocks n - 1 times;
+ *         for ALLGATHER the other way round.
  * Source  ours.
  *
  * Trace. A digit is that rank's contribution, 01 stands for 0 op 1, a dot for nothing yet.
@@ -51,6 +56,7 @@ struct scatter {
     int *leader_of; /* [nblocks] which leader, of each node, takes care of a block */
     int *folder_of; /* [nblocks] local index of the rank of this node that folds it */
     int *key; /* [nblocks] scratch: consecutive blocks of equal key form a run */
+    const struct node_ring *ring; /* with node_ring, else NULL */
 };
 
 struct run {
@@ -234,21 +240,36 @@ static void exchange_blocks(const struct scatter *h, int step0)
     }
 }
 
-static enum tiara_err build_reduce_scatter(const struct scatter *h)
+/* REDUCE_SCATTER, until leaders have in CELL what the node folded of their blocks, after *step_out. */
+static enum tiara_err reduce_on_node(const struct scatter *h, int *step_out)
 {
-    int r = h->plan->rank, last = h->layout->nnodes + 3;
     enum tiara_err err;
 
+    if (h->ring != NULL) {
+        tiara_algo_node_ring_reduce(h->ring, TIARA_BUF_CELL);
+        *step_out = h->nlocal;
+        return TIARA_OK;
+    }
+    *step_out = 3;
     deal(h->layout, h->nlocal, h->folder_of);
     err = expose_and_fold(h);
-    if (err == TIARA_OK && h->local < h->leaders) {
-        for (int b = 0; b < h->plan->nblocks; b++)
-            h->key[b] = h->leader_of[b] == h->local ? h->folder_of[b] : -1;
+    for (int b = 0; b < h->plan->nblocks; b++)
+        h->key[b] = h->leader_of[b] == h->local ? h->folder_of[b] : -1;
+    if (h->local < h->leaders)
         collect(h, 3);
-        err = exchange_partials(h, 3);
-    }
+    return err;
+}
+
+static enum tiara_err build_reduce_scatter(const struct scatter *h)
+{
+    int r = h->plan->rank, step0, last;
+    enum tiara_err err = reduce_on_node(h, &step0);
+
+    if (err == TIARA_OK && h->local < h->leaders)
+        err = exchange_partials(h, step0);
     if (err != TIARA_OK)
         return err;
+    last = step0 + h->layout->nnodes;
     tiara_plan_copy(h->plan, last, own(h->plan, TIARA_BUF_OUT, r, 1),
         tiara_slice(tiara_layout_rank(h->layout, h->node, h->leader_of[r]), TIARA_BUF_CELL, r, 1));
     return tiara_plan_finish(h->plan, last);
@@ -261,6 +282,11 @@ static enum tiara_err build_allgather(const struct scatter *h)
 
     tiara_plan_copy(
         h->plan, 1, own(h->plan, TIARA_BUF_CELL, r, 1), own(h->plan, TIARA_BUF_IN, r, 1));
+    if (h->ring != NULL) {
+        exchange_blocks(h, 1);
+        last = tiara_algo_node_ring_gather(h->ring, h->layout->nnodes, TIARA_BUF_CELL);
+        return tiara_plan_finish(h->plan, last);
+    }
     if (h->local < h->leaders) {
         for (int b = 0; b < h->plan->nblocks; b++) {
             bool is_mine = h->leader_of[b] == h->local && h->layout->node_of[b] == h->node;
@@ -281,13 +307,23 @@ static enum tiara_err build_allgather(const struct scatter *h)
 }
 
 enum tiara_err tiara_algo_hier_scatter(
-    const struct tiara_layout *layout, int leaders, struct tiara_plan *plan)
+    const struct tiara_layout *layout, const struct tiara_algo_opts *opts, struct tiara_plan *plan)
 {
     size_t nblocks = (size_t)plan->nblocks;
-    struct scatter h = {.layout = layout, .plan = plan, .leaders = leaders};
-    int *maps = tiara_alloc(3 * nblocks, sizeof(*maps));
+    struct scatter h = {
+        .layout = layout, .plan = plan, .leaders = hier_leaders(layout, opts->leaders)};
+    struct node_ring ring;
     enum tiara_err err;
+    int *maps;
 
+    if (opts->node_ring) {
+        /* Every rank leads, and takes care of the blocks of its index. */
+        err = tiara_algo_node_ring_open(layout, opts->order, layout->local_of, plan, &ring);
+        if (err != TIARA_OK)
+            return err;
+        h.ring = &ring;
+    }
+    maps = tiara_alloc(3 * nblocks, sizeof(*maps));
     if (maps == NULL)
         return TIARA_ERR_NOMEM;
     h.node = layout->node_of[plan->rank];
@@ -296,7 +332,7 @@ enum tiara_err tiara_algo_hier_scatter(
     h.leader_of = maps;
     h.folder_of = maps + nblocks;
     h.key = maps + 2 * nblocks;
-    deal(layout, leaders, h.leader_of);
+    deal(layout, h.leaders, h.leader_of);
     if (plan->coll == TIARA_COLL_REDUCE_SCATTER)
         err = build_reduce_scatter(&h);
     else

@@ -142,9 +142,37 @@ static inline int hier_leaders(const struct tiara_layout *layout, int asked)
 
 /*
  * hier's plans for REDUCE_SCATTER and ALLGATHER (algo_hier_scatter.c). @plan was initialised with
- * one block per rank; the layout has at least two nodes.
+ * one block per rank; the layout has at least two nodes. With @opts->node_ring all of them are of
+ * one size, and all ranks leaders.
  */
 TIARA_MUST_USE enum tiara_err tiara_algo_hier_scatter(
-    const struct tiara_layout *layout, int leaders, struct tiara_plan *plan);
+    const struct tiara_layout *layout, const struct tiara_algo_opts *opts, struct tiara_plan *plan);
+
+/*
+ * The ring of one node's L ranks over their exposed buffers (algo_node_ring.c): for node-ring and
+ * hier. Each block belongs to one rank of the node; the blocks of a rank are its stripe.
+ */
+struct node_ring {
+    struct tiara_plan *plan;
+    const int *order; /* [nlocal] local indices in ring order, NULL: ascending; borrowed */
+    const int *owner_of; /* [nblocks] local index of a block's owner, on this node; borrowed */
+    int nlocal; /* L */
+    int place; /* own, in the ring */
+    int left; /* the rank before it, the only one whose CELL is read */
+};
+
+/*
+ * Fills @ring_out for @plan's rank, whatever node it is on. TIARA_ERR_UNSUPPORTED when @order does
+ * not name each of the node's ranks once.
+ */
+TIARA_MUST_USE enum tiara_err tiara_algo_node_ring_open(const struct tiara_layout *layout,
+    const int *order, const int *owner_of, struct tiara_plan *plan, struct node_ring *ring_out);
+/* Steps 1 .. L: @sum_buf (OUT or CELL) <- the fold of the own stripe of all ranks of the node. */
+void tiara_algo_node_ring_reduce(const struct node_ring *ring, enum tiara_buf sum_buf);
+/*
+ * The steps after @step0: OUT <- the stripes of all ranks of the node. After @step0 each rank has its
+ * own stripe in CELL, and in @own_buf, from where its OUT gets it. Returns the last step.
+ */
+int tiara_algo_node_ring_gather(const struct node_ring *ring, int step0, enum tiara_buf own_buf);
 
 #endif

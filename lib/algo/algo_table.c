@@ -13,6 +13,7 @@ const struct tiara_algo *const tiara_algo_table[] = {
     &tiara_algo_rabenseifner,
     &tiara_algo_chain,
     &tiara_algo_direct,
+    &tiara_algo_node_ring,
     &tiara_algo_hier,
     &tiara_algo_hier_chain,
     NULL,

@@ -25,10 +25,13 @@ refuse '2x' print ring 2x
 refuse 'rank' print ring 4 --rank 4
 refuse 'frobnicate' frobnicate
 refuse '--leaders' print hier 2x2 --leaders many
+refuse '--order' print node-ring 3 --order 0,,2
+refuse '--order' print node-ring 3 --order 0,1
+refuse 'no plans' print node-ring 3 --order 0,1,1
 
 plan list
 expect_status 0
-for algo in reduce-bcast ring tree double-tree recursive-doubling rabenseifner chain direct hier hier-chain; do
+for algo in reduce-bcast ring tree double-tree recursive-doubling rabenseifner chain direct node-ring hier hier-chain; do
     expect_text out "$algo"
 done
 
@@ -40,6 +43,20 @@ expect_text out 'steps 6'
 
 plan prove hier 3+1
 expect_status 0
+
+# A ring inside a node, in any order: each rank reads 2(L-1)/L vectors.
+plan prove node-ring 4 --order 0,2,3,1
+expect_status 0
+expect_text out 'reads 1.5 from node peers'
+plan print node-ring 4 --order 0,2,3,1 --rank 1
+expect_status 0
+expect_text out '3:cell'
+plan cost all 1x4 --order 0,2,3,1 --bytes 1m
+expect_status 0
+expect_text out 'node-ring'
+plan prove hier 2x4 --node-ring
+expect_status 0
+expect_text out 'reads 1.5 from node peers'
 
 plan cost all 2x4 --bytes 16m
 expect_status 0

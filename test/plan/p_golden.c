@@ -11,6 +11,7 @@ static const struct {
     {"ring-4x1.plan", "ring", "4x1"},
     {"recursive-doubling-5x1.plan", "recursive-doubling", "5x1"},
     {"direct-1x3.plan", "direct", "1x3"},
+    {"node-ring-1x4.plan", "node-ring", "1x4"},
     {"hier-2x2.plan", "hier", "2x2"},
     {"hier-3+1.plan", "hier", "3+1"},
     {"hier-chain-2x2.plan", "hier-chain", "2x2"},
