@@ -132,18 +132,13 @@ static void describe(const struct tiara_arena_desc *d, char *text, size_t size)
         d->oper >= 0 ? tiara_operator_name((enum tiara_operator)d->oper) : "");
 }
 
-enum tiara_err tiara_arena_compare(struct tiara_arena *a, int peer)
+/* Peer @peer called differently: says how. */
+static enum tiara_err disagree(const struct tiara_arena *a, int peer)
 {
-    struct tiara_arena_head *head = tiara_arena_head(a, peer, a->seq);
-
     char mine[96], its[96];
-    enum tiara_err err;
-
-    a->checked[peer] = a->seq;
-    if (__builtin_expect(head->digest == a->digest, 1))
-        return TIARA_OK;
     /* A peer that has left counts its calls otherwise. */
-    err = judge_failed(a, peer);
+    enum tiara_err err = judge_failed(a, peer);
+
     if (err != TIARA_OK)
         return err;
     describe(&a->ctl[a->index]->desc, mine, sizeof(mine));
@@ -152,6 +147,68 @@ enum tiara_err tiara_arena_compare(struct tiara_arena *a, int peer)
         mine, shown_rank(a, peer), its);
     return TIARA_ERR_MISMATCH;
 }
+
+enum tiara_err tiara_arena_compare(struct tiara_arena *a, int peer)
+{
+    struct tiara_arena_head *head = tiara_arena_head(a, peer, a->seq);
+
+    a->checked[peer] = a->seq;
+    return __builtin_expect(head->digest == a->digest, 1) ? TIARA_OK : disagree(a, peer);
+}
+
+/* ---- kinds of memory ---- */
+
+/* The lowest bit: device memory. */
+static uint64_t kind_word(const struct tiara_arena *a, bool device)
+{
+    return a->seq << 33 | (uint64_t)a->digest << 1 | device;
+}
+
+void tiara_arena_say_kind(struct tiara_arena *a, bool device)
+{
+    tiara_u64 *word = &a->ctl[a->index]->kind;
+
+    /* [arena.kind] release: desc is visible to a peer that acquires this word. */
+    tiara_store_release(word, kind_word(a, device));
+    tiara_wait_wake(&a->wait, word);
+}
+
+struct kind_arg {
+    tiara_u64 *word;
+    uint64_t call; /* upper bits of the words of this call */
+    uint64_t value;
+};
+
+static bool has_said_kind(void *arg, struct tiara_wait_on *on)
+{
+    struct kind_arg *k = arg;
+
+    /* [arena.kind] acquire: the peer's desc may be read after it. */
+    k->value = tiara_load_acquire(k->word);
+    if (k->value >> 33 == k->call)
+        return true;
+    *on = (struct tiara_wait_on){k->word, k->value};
+    return false;
+}
+
+enum tiara_err tiara_arena_await_kinds(struct tiara_arena *a, bool *all_device_out)
+{
+    *all_device_out = true;
+    for (int i = 0; i < a->size; i++) {
+        struct kind_arg k = {&a->ctl[i]->kind, kind_word(a, false) >> 33, 0};
+        enum tiara_err err = tiara_wait(&a->wait, has_said_kind, &k);
+
+        if (err != TIARA_OK)
+            return err;
+        if ((uint32_t)(k.value >> 1) != a->digest)
+            return disagree(a, i);
+        if (!(k.value & 1))
+            *all_device_out = false;
+    }
+    return TIARA_OK;
+}
+
+/* ---- waiting for a head ---- */
 
 struct await_arg {
     struct tiara_arena_head *head;

@@ -8,6 +8,7 @@
  *   128               4                 sleeping  1 while the owner sleeps on a futex
  *   256               8                 failed    the communicator and call that the owner gave up, 0 none
  *   384               40                desc      the owner's current call, for error messages; addresses for pulls
+ *   512               8                 kind      the owner's current call, its digest, and whether its buffers are device memory
  *   4096              16 strides        small     small slots, taken in turn by the call's sequence number: head
  *                                                   (sequence number, digest), payload; the first 48 bytes of payload
  *                                                   share the head's cache line
@@ -64,6 +65,7 @@ struct tiara_arena_ctl {
     _Alignas(TIARA_LINE) tiara_u32 sleeping;
     _Alignas(TIARA_LINE) tiara_u64 failed;
     _Alignas(TIARA_LINE) struct tiara_arena_desc desc;
+    _Alignas(TIARA_LINE) tiara_u64 kind;
 };
 
 struct tiara_arena {
@@ -138,6 +140,15 @@ static inline void tiara_arena_publish(struct tiara_arena *a, size_t bytes)
  */
 TIARA_MUST_USE enum tiara_err tiara_arena_await(struct tiara_arena *a, int peer);
 
+/*
+ * Device memory on some ranks of a node and host memory on others: each rank says, in the current call, what it has. Who has host memory
+ * goes on without looking; who has device memory awaits all, and does as the others do unless all have it. A rank's word stays until
+ * its next call, which needs a contribution of every rank that might still look at it.
+ * Errors: TIARA_ERR_MISMATCH (logged with both calls), those of the wait.
+ */
+void tiara_arena_say_kind(struct tiara_arena *a, bool device);
+TIARA_MUST_USE enum tiara_err tiara_arena_await_kinds(struct tiara_arena *a, bool *all_device_out);
+
 /* Compares the digest of @peer, which has published the current call; logs both calls when they differ. */
 TIARA_MUST_USE enum tiara_err tiara_arena_compare(struct tiara_arena *a, int peer);
 
@@ -156,6 +167,12 @@ TIARA_MUST_USE enum tiara_err tiara_arena_inspect(
     struct tiara_arena *a, double waited_s, bool first);
 
 /* ---- small calls: small.c ---- */
+
+/*
+ * All-gather of a few bytes in a call of its own: in[bytes] of every rank ends in out[size * bytes]. @bytes <= TIARA_ARENA_SMALL_MAX.
+ */
+TIARA_MUST_USE enum tiara_err tiara_small_gather(
+    struct tiara_arena *a, const void *in, void *out, size_t bytes);
 
 struct tiara_small_call {
     const struct tiara_redop *op;

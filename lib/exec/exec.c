@@ -187,10 +187,10 @@ static enum tiara_err execute(
 static void finish_result(struct tiara_run *r, const struct tiara_chunk *c)
 {
     const struct tiara_exec_call *call = r->call;
+    char *result = c->room_out ? c->room_out : (char *)call->out + c->first * call->elem_size;
 
     if (call->op && call->op->finish)
-        call->op->finish(
-            call->op, (char *)call->out + c->first * call->elem_size, c->count, call->finish_ranks);
+        call->op->finish(call->op, result, c->count, call->finish_ranks);
 }
 
 static void start_chunk(struct tiara_run *r, int slot)
@@ -200,8 +200,8 @@ static void start_chunk(struct tiara_run *r, int slot)
     struct tiara_exec *x = r->x;
     size_t step = call->chunk_elems ? call->chunk_elems : call->count;
 
-    tiara_assert(!c->active);
-    c->active = true;
+    tiara_assert(c->state == TIARA_CHUNK_FREE);
+    c->state = TIARA_CHUNK_RUN;
     c->first = r->next_chunk * step;
     c->count = call->count - c->first < step ? call->count - c->first : step;
     c->len = call->plan->coll == TIARA_COLL_ALLREDUCE
@@ -215,6 +215,8 @@ static void start_chunk(struct tiara_run *r, int slot)
     c->tag = tiara_exec_tag(x->tag_bits, x->chunk_seq, call->digest);
     c->tmp = r->scratch + r->next_chunk % (size_t)r->slots * r->scratch_bytes;
     c->reqs = (struct tiara_xport_req *)(void *)(c->tmp + r->tmp_bytes);
+    if (r->room)
+        r->err = tiara_run_fetch(r, c, slot, r->next_chunk % (size_t)r->slots);
     x->chunk_seq++;
     r->next_chunk++;
 }
@@ -223,7 +225,7 @@ static void start_chunk(struct tiara_run *r, int slot)
  * Moves one chunk as far as it goes. True when it moved at all. Messages are tested only where the chunk cannot go on without: a
  * test costs a system call in some networks, and the next op may be a send that a peer waits for.
  */
-static bool step_chunk(struct tiara_run *r, int slot, struct tiara_wait_on *on)
+static bool run_chunk(struct tiara_run *r, int slot, struct tiara_wait_on *on)
 {
     struct tiara_chunk *c = &r->chunk[slot];
     const struct tiara_plan *plan = r->call->plan;
@@ -255,8 +257,31 @@ static bool step_chunk(struct tiara_run *r, int slot, struct tiara_wait_on *on)
         return moved;
     publish(r, c, slot, plan->nsteps);
     finish_result(r, c);
-    c->active = false;
+    c->state = TIARA_CHUNK_FREE;
+    if (c->room_out)
+        r->err = tiara_run_store(r, c, slot);
     return true;
+}
+
+/* Whether the copies of a chunk that comes or goes are done; its state moves on then. */
+static bool end_copies(struct tiara_run *r, struct tiara_chunk *c, int slot)
+{
+    bool done = false;
+
+    r->err = r->x->stage->test(r->x->stage_obj, slot, &done);
+    if (done)
+        c->state = c->state == TIARA_CHUNK_FETCH ? TIARA_CHUNK_RUN : TIARA_CHUNK_FREE;
+    return done || r->err != TIARA_OK;
+}
+
+/* True when the chunk moved at all. */
+static bool step_chunk(struct tiara_run *r, int slot, struct tiara_wait_on *on)
+{
+    struct tiara_chunk *c = &r->chunk[slot];
+
+    if (c->state != TIARA_CHUNK_RUN)
+        return end_copies(r, c, slot);
+    return run_chunk(r, slot, on);
 }
 
 /* Chunks walk over all cells of the arena, from call to call: a cell that a peer has just read is slow to write. */
@@ -269,7 +294,7 @@ static int slot_of(const struct tiara_run *r, size_t chunk)
 static bool advance(void *arg, struct tiara_wait_on *on)
 {
     struct tiara_run *r = arg;
-    bool moved = false, on_network = false;
+    bool moved = false, elsewhere = false;
 
     for (size_t i = r->oldest;
          i < r->oldest + (size_t)r->slots && i < r->nchunks && r->err == TIARA_OK; i++) {
@@ -280,13 +305,14 @@ static bool advance(void *arg, struct tiara_wait_on *on)
             start_chunk(r, slot);
             moved = true;
         }
-        if (c->active)
+        if (r->err == TIARA_OK && c->state != TIARA_CHUNK_FREE)
             moved |= step_chunk(r, slot, on);
-        on_network |= c->active && c->done < c->started;
+        elsewhere |=
+            c->state != TIARA_CHUNK_FREE && (c->state != TIARA_CHUNK_RUN || c->done < c->started);
     }
-    while (r->oldest < r->next_chunk && !r->chunk[slot_of(r, r->oldest)].active)
+    while (r->oldest < r->next_chunk && r->chunk[slot_of(r, r->oldest)].state == TIARA_CHUNK_FREE)
         r->oldest++;
-    if (on_network) /* the network has no word to sleep on */
+    if (elsewhere) /* messages and copies have no word to sleep on */
         on->word = NULL;
     return moved || r->err != TIARA_OK || r->oldest == r->nchunks;
 }
@@ -378,7 +404,7 @@ static void cancel_messages(struct tiara_run *r)
 {
     for (int slot = 0; slot < TIARA_SLOTS; slot++) {
         struct tiara_chunk *c = &r->chunk[slot];
-        for (int i = c->done; c->active && i < c->started; i++)
+        for (int i = c->done; c->state == TIARA_CHUNK_RUN && i < c->started; i++)
             if (!c->reqs[i].done)
                 r->x->net->cancel(r->x->net_obj, &c->reqs[i]);
     }
@@ -397,13 +423,16 @@ enum tiara_err tiara_exec_run(struct tiara_exec *x, const struct tiara_exec_call
     r.first_slot = x->arena ? x->arena->next_slot : 0;
     err = tiara_exec_reserve(x, call);
     divide_scratch(&r);
+    if (err == TIARA_OK && (call->stage_in || call->stage_out))
+        err = tiara_run_stage_open(&r);
     while (err == TIARA_OK && r.oldest < r.nchunks) {
         err = tiara_wait(x->wait, advance, &r);
         err = tiara_err_first(err, r.err);
     }
-    if (err != TIARA_OK)
+    if (err != TIARA_OK) {
         cancel_messages(&r);
-    else if (x->arena)
+        tiara_run_stage_drain(&r);
+    } else if (x->arena)
         x->arena->next_slot = (r.first_slot + r.nchunks) % TIARA_SLOTS;
     return err;
 }

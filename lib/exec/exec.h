@@ -24,6 +24,25 @@
 struct tiara_arena;
 struct tiara_trace;
 
+/*
+ * The seam of staging: how chunks of buffers that the CPU cannot reach come to host memory and go back, behind the chunks that are being
+ * worked on. One row per kind of such memory. An object belongs to one executor.
+ */
+struct tiara_stage {
+    const char *name;
+    size_t size; /* bytes of an object; zeroed by the caller; close accepts it in any state */
+    /* @like: some address in the memory to be staged. Errors: TIARA_ERR_SYS, TIARA_ERR_NOMEM. */
+    enum tiara_err (*open)(void *s, const void *like);
+    void (*close)(void *s);
+    /* Memory of at least @bytes that copies are fast from and to, owned by the object; good until the next room or close. NULL: there is none. */
+    void *(*room)(void *s, size_t bytes);
+    /* Starts a copy from staged memory into the room, or from the room into staged memory. Copies of one slot are done in order. Errors: TIARA_ERR_SYS. */
+    enum tiara_err (*fetch)(void *s, int slot, void *room, const void *from, size_t bytes);
+    enum tiara_err (*store)(void *s, int slot, void *to, const void *room, size_t bytes);
+    /* Whether all copies of @slot that were started are done. Errors: TIARA_ERR_SYS. */
+    enum tiara_err (*test)(void *s, int slot, bool *done_out);
+};
+
 /* The ranks one executor works for: positions are plan ranks. */
 struct tiara_exec {
     int rank;
@@ -35,6 +54,8 @@ struct tiara_exec {
     void *net_obj;
     const struct tiara_xport *puller; /* for single_copy plans; NULL: none */
     void *puller_obj;
+    const struct tiara_stage *stage; /* for calls with staged buffers; NULL: none */
+    void *stage_obj;
     const struct tiara_mem *mem;
     struct tiara_wait *wait;
     struct tiara_trace *trace; /* NULL: off */
@@ -74,6 +95,8 @@ struct tiara_exec_call {
     int slots; /* chunks in flight, 1..TIARA_SLOTS */
     uint32_t digest; /* of the call: goes into message tags */
     int finish_ranks; /* N for op->finish */
+    /* The CPU cannot reach this buffer: its chunks go through x->stage. Both when in == out. Not with single_copy plans. */
+    bool stage_in, stage_out;
 };
 
 /*

@@ -29,7 +29,15 @@ static size_t packed_offset(const struct tiara_run *r, const struct tiara_chunk 
     return (size_t)block * c->count;
 }
 
-/* Bytes from the beginning of the caller's buffer: blocks of REDUCE_SCATTER and ALLGATHER are call->count elements apart. */
+static char *room_of(const struct tiara_chunk *c, enum tiara_buf buf)
+{
+    return buf == TIARA_BUF_IN ? c->room_in : c->room_out;
+}
+
+/*
+ * Bytes from the beginning of the caller's buffer: blocks of REDUCE_SCATTER and ALLGATHER are call->count elements apart. In
+ * the room of a staged buffer they are packed.
+ */
 static size_t user_offset(
     const struct tiara_run *r, const struct tiara_chunk *c, enum tiara_buf buf, int block)
 {
@@ -37,21 +45,25 @@ static size_t user_offset(
     bool single = (buf == TIARA_BUF_IN && call->plan->coll == TIARA_COLL_ALLGATHER &&
                       call->in != call->out) ||
                   (buf == TIARA_BUF_OUT && call->plan->coll == TIARA_COLL_REDUCE_SCATTER);
+    bool staged = room_of(c, buf) != NULL;
     size_t skip = 0;
 
     if (call->plan->coll == TIARA_COLL_ALLREDUCE)
         skip = packed_offset(r, c, block);
     else if (!single)
-        skip = (size_t)block * call->count;
-    return (c->first + skip) * call->elem_size;
+        skip = (size_t)block * (staged ? c->count : call->count);
+    return ((staged ? 0 : c->first) + skip) * call->elem_size;
 }
 
-/* The beginning of the caller's buffer on @owner, in that process's addresses. */
-static char *user_base(const struct tiara_run *r, int owner, enum tiara_buf buf)
+/* The beginning of the caller's buffer on @owner, in that process's addresses; of the chunk's room when it is staged. */
+static char *user_base(
+    const struct tiara_run *r, const struct tiara_chunk *c, int owner, enum tiara_buf buf)
 {
     const struct tiara_exec *x = r->x;
     const struct tiara_arena_desc *desc;
 
+    if (owner == x->rank && room_of(c, buf))
+        return room_of(c, buf);
     if (owner == x->rank)
         return buf == TIARA_BUF_IN ? (char *)(uintptr_t)r->call->in : r->call->out;
     desc = &x->arena->ctl[x->node_index[owner]]->desc;
@@ -71,9 +83,10 @@ struct tiara_place tiara_run_place(const struct tiara_run *r, const struct tiara
     } else if (slice->buf == TIARA_BUF_TMP) {
         p.at = c->tmp + (size_t)slice->first * c->len * es;
     } else {
-        p.at = user_base(r, slice->owner, slice->buf) + user_offset(r, c, slice->buf, slice->first);
+        p.at =
+            user_base(r, c, slice->owner, slice->buf) + user_offset(r, c, slice->buf, slice->first);
         p.pull = slice->owner == r->x->rank ? -1 : r->x->node_index[slice->owner];
-        stride = call->count;
+        stride = room_of(c, slice->buf) ? c->count : call->count;
     }
     if (call->plan->coll == TIARA_COLL_ALLREDUCE) {
         p.bytes = tiara_run_range(c, block, slice->count).count * es;

@@ -8,9 +8,19 @@
 #include "exec/arena.h"
 #include "exec/exec.h"
 
+/* Staged buffers: a chunk's part comes first, and goes back last. */
+enum tiara_chunk_state {
+    TIARA_CHUNK_FREE,
+    TIARA_CHUNK_FETCH,
+    TIARA_CHUNK_RUN,
+    TIARA_CHUNK_STORE
+};
+
 /* A chunk in flight. */
 struct tiara_chunk {
-    bool active;
+    enum tiara_chunk_state state;
+    char *room_in,
+        *room_out; /* host copies of its part of staged buffers, blocks packed; NULL: not staged */
     size_t first; /* first element in the vector, or in each block */
     size_t count; /* elements */
     size_t len; /* elements of every block but the last non-empty one */
@@ -36,6 +46,9 @@ struct tiara_run {
     enum tiara_err err;
     char *scratch; /* TMP and requests of the chunks in flight, in turn */
     size_t tmp_bytes, scratch_bytes; /* of TMP, and of both, per chunk */
+    char *room; /* staged buffers: host copies of the chunks in flight, in turn */
+    size_t room_in,
+        room_out; /* bytes of both buffers, per chunk; 0: not staged, or in place with the other */
     char *pull_room; /* single-copy plans: sources pulled for one reduction */
     size_t pull_bytes; /* of each */
     struct tiara_chunk chunk[TIARA_SLOTS];
@@ -68,6 +81,19 @@ struct tiara_place {
 /* Where @slice, which holds blocks @block .., lies for chunk @c in slot @slot. */
 struct tiara_place tiara_run_place(const struct tiara_run *r, const struct tiara_chunk *c, int slot,
     const struct tiara_slice *slice, int block);
+
+/* ---- staged buffers: staged.c ---- */
+
+/* Takes the rooms. Errors: TIARA_ERR_NOMEM. */
+TIARA_MUST_USE enum tiara_err tiara_run_stage_open(struct tiara_run *r);
+/* Chunk @c of slot @slot begins, as number @turn of those in flight: starts what has to come in. */
+TIARA_MUST_USE enum tiara_err tiara_run_fetch(
+    struct tiara_run *r, struct tiara_chunk *c, int slot, size_t turn);
+/* Its result is complete: starts what has to go back. */
+TIARA_MUST_USE enum tiara_err tiara_run_store(
+    struct tiara_run *r, const struct tiara_chunk *c, int slot);
+/* Waits for all copies, after an error: the caller's buffers are its own again. */
+void tiara_run_stage_drain(struct tiara_run *r);
 
 /* COPY and REDUCE of the chunk: move.c */
 TIARA_MUST_USE enum tiara_err tiara_run_copy(

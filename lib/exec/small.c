@@ -40,6 +40,24 @@ enum tiara_err tiara_small_node(struct tiara_arena *a, const struct tiara_small_
     return fold_all(a, call);
 }
 
+enum tiara_err tiara_small_gather(struct tiara_arena *a, const void *in, void *out, size_t bytes)
+{
+    struct tiara_arena_desc same = a->ctl[a->index]->desc;
+
+    tiara_arena_begin(a, a->digest, &same);
+    memcpy(tiara_arena_payload(tiara_arena_head(a, a->index, a->seq)), in, bytes);
+    tiara_arena_publish(a, bytes);
+    for (int i = 0; i < a->size; i++) {
+        enum tiara_err err = i == a->index ? TIARA_OK : tiara_arena_await(a, i);
+
+        if (err != TIARA_OK)
+            return err;
+        memcpy((char *)out + (size_t)i * bytes, tiara_arena_payload(tiara_arena_head(a, i, a->seq)),
+            bytes);
+    }
+    return TIARA_OK;
+}
+
 void tiara_small_restore(struct tiara_arena *a, const struct tiara_small_call *call)
 {
     if (call->in == call->out)

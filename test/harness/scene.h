@@ -22,6 +22,7 @@ struct tiara_actor {
     const struct tiara_redop *op; /* i64 sum; a test may put another in front of it */
     const struct tiara_mem *mem; /* of small calls */
     void *net; /* owned */
+    void *stage; /* owned */
     int *node_index; /* [nranks] owned */
     int *leaders; /* [nnodes] owned */
     int wrong; /* calls with a wrong result */
@@ -36,6 +37,7 @@ struct tiara_act {
     size_t chunk_elems;
     int slots;
     bool in_place; /* not for REDUCE_SCATTER */
+    bool far_in, far_out; /* in far memory (far.h), on ranks of even number; alike when in place */
     uint32_t digest;
 };
 

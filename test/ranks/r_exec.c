@@ -85,6 +85,36 @@ START_TEST(test_exec_every_algorithm_and_layout_computes)
 }
 END_TEST
 
+/* Some ranks have their buffers, or one of them, where the CPU cannot reach them; the others do not. */
+START_TEST(test_exec_staged_buffers_compute)
+{
+    static const char *const some[] = {"1x3", "2x2", "1+2+3"};
+    const struct tiara_algo *const algos[] = {
+        &tiara_algo_direct, &tiara_algo_hier, &tiara_algo_rabenseifner};
+    const struct tiara_algo *algo = algos[_i / 3];
+    enum tiara_coll coll = (enum tiara_coll)(_i % 3);
+
+    for (size_t l = 0; l < sizeof(some) / sizeof(some[0]); l++) {
+        for (int far = 1; far <= 4; far++) {
+            struct test_case t = {.algo = algo, .opts = {.coll = coll}};
+            struct tiara_layout layout;
+
+            ck_assert_int_eq(tiara_layout_parse(&layout, some[l], 0, NULL, 0), TIARA_OK);
+            t.act = (struct tiara_act){.coll = coll,
+                .in_place = far == 4,
+                .far_in = far != 2,
+                .far_out = far != 1,
+                .digest = 99};
+            if ((algo->colls & (1u << coll)) &&
+                !(algo->flags & TIARA_ALGO_NODE && layout.nnodes > 1) &&
+                !(far == 4 && coll == TIARA_COLL_REDUCE_SCATTER))
+                run_counts(some[l], layout.nranks, &t);
+            tiara_layout_fini(&layout);
+        }
+    }
+}
+END_TEST
+
 START_TEST(test_small_slots_any_number_of_ranks_computes)
 {
     static const size_t sizes[] = {1, 5, 6, 7, 100, TIARA_ARENA_SMALL_MAX / sizeof(int64_t)};
@@ -112,6 +142,7 @@ int main(void)
         nalgos++;
     tcase_set_timeout(tcase, 0);
     tcase_add_loop_test(tcase, test_exec_every_algorithm_and_layout_computes, 0, nalgos);
+    tcase_add_loop_test(tcase, test_exec_staged_buffers_compute, 0, 9);
     tcase_add_test(tcase, test_small_slots_any_number_of_ranks_computes);
     suite_add_tcase(suite, tcase);
     return tiara_test_run(suite, CK_NOFORK);
