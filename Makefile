@@ -13,7 +13,7 @@ B := build
 # The layers of lib/, in the order in which they may include each other (scripts/check-includes).
 MODULES := base topo plan algo tune mem redop xport exec core
 # test/<kind>/*.c, each one program, and test/<kind>/*.sh; in the order in which they run.
-TEST_KINDS := unit plan conform ranks mpi fault vcluster cli
+TEST_KINDS := unit plan conform ranks cuda mpi fault vcluster cli
 PROGRAMS := tiara-bench tiara-info tiara-plan
 
 # ---- Settings -------------------------------------------------------------------------------------------------------
@@ -31,10 +31,21 @@ DIST := tiara-$(VERSION)
 # config.h first in every file, so that no file can forget it.
 BASE_FLAGS := -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Wshadow -fPIC -pthread -ffp-contract=off \
 	-fno-semantic-interposition -fmacro-prefix-map=$(srcdir)/= -include $(B)/config.h \
-	-I$(srcdir)/lib -I$(srcdir)/include
+	-I$(srcdir)/lib -I$(srcdir)/include -I$(srcdir)
 COMPILE = $(CC) $(BASE_FLAGS) $(EXTRA_FLAGS) $(CPPFLAGS) $(MPI_CFLAGS) $(CFLAGS) $(SANITIZE_FLAGS) -MMD -MP
 LINK = $(CC) $(CFLAGS) $(SANITIZE_FLAGS) -pthread $(LDFLAGS)
-LINK_LIBS = $(HWLOC_LIBS) $(MPI_LIBS) $(LIBS) -lm
+LINK_LIBS = $(HWLOC_LIBS) $(MPI_LIBS) $(LIBS) -ldl -lm
+
+# Kernels: one binary for each architecture, and PTX for those to come. --fmad=false as -ffp-contract=off above. Guards of static
+# variables in nvcc's host code would need the C++ runtime.
+CUDA_PTX := $(or $(lastword $(CUDA_ARCHS)),80)
+GENCODE := $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX)
+COMPILE_CUDA = $(NVCC) -ccbin $(firstword $(CXX)) -std=c++17 -O3 --fmad=false --threads 2 $(NVCC_FLAGS) $(GENCODE) -Xcompiler -fPIC,-fno-threadsafe-statics \
+	-I$(srcdir) -MMD -MP
+COMPILE_ON_CPU = $(CXX) -x c++ -std=c++17 -DTIARA_KERNELS_ON_CPU -Wall -Wextra -fPIC -pthread -ffp-contract=off \
+	-I$(srcdir) $(CXXFLAGS) $(SANITIZE_FLAGS) -MMD -MP
+CUDA_LIBS = $(if $(CUDA_LIBDIR),-L$(CUDA_LIBDIR) -Wl$(comma)--enable-new-dtags$(comma)-rpath$(comma)$(CUDA_LIBDIR)) -lcudart
+comma := ,
 
 # `make V=1` shows the commands.
 Q := $(if $(V),,@)
@@ -52,33 +63,56 @@ LIB_OBJ := $(call objects,$(LIB_SRC))
 LIB_SO := $(B)/libtiara.so.$(VERSION)
 LIB_A := $(B)/libtiara.a
 
+# The CUDA part is a shared object of its own, which libtiara.so opens where there is a driver.
+CUDA_OBJ := $(call objects,$(sort $(wildcard $(srcdir)/lib/gpu/*.c)))
+KERNEL_SRC := $(sort $(wildcard $(srcdir)/kernels/*.cu))
+KERNEL_OBJ := $(KERNEL_SRC:$(srcdir)/%.cu=$(B)/%.o)
+CUDA_SO := $(B)/libtiara-cuda.so.$(VERSION)
+# For tests: the kernels for the CPU, and the CUDA part as an archive.
+ON_CPU_OBJ := $(KERNEL_SRC:$(srcdir)/kernels/%.cu=$(B)/kernels/on_cpu/%.o)
+GPU_A := $(B)/test/libgpu.a
+STANDIN := $(B)/test/cuda/standin
+STANDIN_OBJ := $(patsubst $(srcdir)/%.cc,$(B)/%.o,$(sort $(wildcard $(srcdir)/test/cuda/cudart/*.cc)))
+STANDIN_SO := $(addprefix $(STANDIN)/,libcudart.so.$(CUDA_MAJOR) libcuda.so.1 libkernels_on_cpu.so)
+
 # A program is bench/<name>.c; it takes what it needs of bench/bench_*.c.
 PROGRAM_SRC := $(wildcard $(PROGRAMS:%=$(srcdir)/bench/%.c))
 PROGRAM_OBJ := $(call objects,$(PROGRAM_SRC))
 PROGRAM_BIN := $(PROGRAM_OBJ:$(B)/bench/%.o=$(B)/%)
+# It links with the CUDA runtime, and so is for machines that have it: not installed.
+GPU_PROGRAM_BIN := $(if $(filter yes,$(HAVE_CUDA)),$(B)/tiara-kernels)
 BENCH_OBJ := $(call objects,$(sort $(wildcard $(srcdir)/bench/bench_*.c)))
 BENCH_A := $(B)/bench/libbench.a
 
 HARNESS_OBJ := $(call objects,$(sort $(wildcard $(srcdir)/test/harness/*.c)))
 HARNESS_A := $(B)/test/libharness.a
 TEST_OBJ := $(call objects,$(sort $(wildcard $(TEST_KINDS:%=$(srcdir)/test/%/*.c))))
+ifneq ($(HAVE_CUDA),yes)
+TEST_OBJ := $(filter-out $(B)/test/cuda/%,$(TEST_OBJ))
+endif
+ifneq ($(HAVE_CXX),yes)
+TEST_OBJ := $(filter-out %_kernels.o,$(TEST_OBJ))
+endif
 TEST_BIN := $(TEST_OBJ:%.o=%)
 
 MAN := $(sort $(wildcard $(srcdir)/doc/*.1 $(srcdir)/doc/*.3 $(srcdir)/doc/*.7))
 
-.PHONY: all programs tests check install uninstall dist distcheck lint clean distclean help
+.PHONY: all programs tests check install uninstall bundle dist distcheck lint clean distclean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 
-all: $(B)/libtiara.so $(LIB_A) $(PROGRAM_BIN)
+all: $(B)/libtiara.so $(LIB_A) $(PROGRAM_BIN) $(GPU_PROGRAM_BIN) $(if $(filter yes,$(HAVE_CUDA)),$(B)/libtiara-cuda.so)
 
 # ---- Building -------------------------------------------------------------------------------------------------------
 # Kernels for one instruction set each; redop calls them only where the machine has it.
 $(B)/lib/redop/%_avx2.o: EXTRA_FLAGS := -mavx2 -mfma -mf16c
 $(B)/lib/redop/%_avx512.o: EXTRA_FLAGS := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl
 $(B)/lib/topo/%.o: EXTRA_FLAGS := $(HWLOC_CFLAGS)
+$(B)/bench/tiara-kernels.o: EXTRA_FLAGS := $(CUDA_CFLAGS)
+$(B)/lib/gpu/%.o: EXTRA_FLAGS := $(CUDA_CFLAGS) -fvisibility=hidden
 # Tests reach everything: hidden symbols through the archive, and each other's headers from the top of the tree.
-$(B)/test/%.o: EXTRA_FLAGS := -I$(srcdir) -I$(srcdir)/test/harness $(CHECK_CFLAGS)
+$(B)/test/%.o: EXTRA_FLAGS := -I$(srcdir)/test/harness $(CHECK_CFLAGS)
+$(B)/test/cuda/%.o: EXTRA_FLAGS := -I$(srcdir)/test/harness $(CHECK_CFLAGS) $(CUDA_CFLAGS)
 
 # The compiler's command line lives in these files: a new configuration rebuilds everything.
 $(B)/%.o: $(srcdir)/%.c $(B)/config.mk $(B)/config.h
@@ -86,11 +120,21 @@ $(B)/%.o: $(srcdir)/%.c $(B)/config.mk $(B)/config.h
 	$(Q)mkdir -p $(@D)
 	$(Q)$(COMPILE) -c -o $@ $<
 
+$(B)/kernels/%.o: $(srcdir)/kernels/%.cu $(B)/config.mk
+	$(call say,NVCC  kernels/$*.cu)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(COMPILE_CUDA) -MF $(@:.o=.d) -c -o $@ $<
+$(B)/kernels/on_cpu/%.o: $(srcdir)/kernels/%.cu $(B)/config.mk
+	$(call say,CXX   kernels/$*.cu)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(COMPILE_ON_CPU) -c -o $@ $<
+
 # One set of objects for both: the difference would be one -fPIC, and a second build.
 $(LIB_A): $(LIB_OBJ)
 $(BENCH_A): $(BENCH_OBJ)
 $(HARNESS_A): $(HARNESS_OBJ)
-$(LIB_A) $(BENCH_A) $(HARNESS_A):
+$(GPU_A): $(CUDA_OBJ) $(KERNEL_OBJ)
+$(LIB_A) $(BENCH_A) $(HARNESS_A) $(GPU_A):
 	$(call say,AR    $(@:$(B)/%=%))
 	$(Q)mkdir -p $(@D) && rm -f $@ && $(AR) cr $@ $^ && $(RANLIB) $@
 
@@ -101,18 +145,54 @@ $(LIB_SO): $(LIB_OBJ) $(srcdir)/lib/libtiara.map
 $(B)/libtiara.so: $(LIB_SO)
 	$(Q)ln -sf $(<F) $(B)/libtiara.so.$(SOVERSION) && ln -sf libtiara.so.$(SOVERSION) $@
 
+# It has its own copy of what it needs of lib/, and shows one symbol.
+$(CUDA_SO): $(CUDA_OBJ) $(KERNEL_OBJ) $(LIB_A) $(srcdir)/lib/libtiara-cuda.map
+	$(call say,LINK  $(@:$(B)/%=%))
+	$(Q)$(LINK) -shared -Wl,-z,defs -Wl,-soname,libtiara-cuda.so.$(SOVERSION) -Wl,--version-script=$(srcdir)/lib/libtiara-cuda.map \
+		-o $@ $(CUDA_OBJ) $(KERNEL_OBJ) $(LIB_A) $(CUDA_LIBS) -lm
+$(B)/libtiara-cuda.so: $(CUDA_SO)
+	$(Q)ln -sf $(<F) $(B)/libtiara-cuda.so.$(SOVERSION) && ln -sf libtiara-cuda.so.$(SOVERSION) $@
+
 # Programs and tests hold the library itself: they run from the build tree without an rpath, and installed without ldconfig.
 $(B)/tiara-%: $(B)/bench/tiara-%.o $(BENCH_A) $(LIB_A)
 	$(call say,LINK  $(@F))
 	$(Q)$(LINK) -o $@ $^ $(LINK_LIBS)
 
-programs: $(PROGRAM_BIN)
-tests: $(TEST_BIN)
-$(TEST_BIN): %: %.o $(HARNESS_A) $(LIB_A)
+$(B)/tiara-kernels: $(B)/bench/tiara-kernels.o $(GPU_A) $(BENCH_A) $(LIB_A)
+	$(call say,LINK  $(@F))
+	$(Q)$(LINK) -o $@ $^ $(CUDA_LIBS) $(LINK_LIBS)
+
+programs: $(PROGRAM_BIN) $(GPU_PROGRAM_BIN)
+tests: $(TEST_BIN) $(if $(filter yes,$(HAVE_CUDA)),$(STANDIN_SO))
+
+# The stand-in for the CUDA runtime and driver (test/cuda/README.md), with the kernels for the CPU beside it.
+$(B)/test/cuda/cudart/%.o: $(srcdir)/test/cuda/cudart/%.cc $(B)/config.mk
+	$(call say,CXX   test/cuda/cudart/$*.cc)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CXX) -std=c++17 -Wall -Wextra -fPIC -pthread -I$(srcdir) $(CUDA_CFLAGS) $(CXXFLAGS) $(SANITIZE_FLAGS) -MMD -MP -c -o $@ $<
+$(STANDIN)/libcudart.so.$(CUDA_MAJOR): $(STANDIN_OBJ) $(srcdir)/test/cuda/cudart/cudart.map
+	$(Q)mkdir -p $(@D) && sed 's/^libcudart.so.[0-9]*/$(@F)/' $(srcdir)/test/cuda/cudart/cudart.map >$(@D)/cudart.map
+	$(Q)$(CXX) $(SANITIZE_FLAGS) -shared -pthread -Wl,-soname,$(@F) -Wl,--version-script=$(@D)/cudart.map -Wl,-z,nodelete -o $@ $(STANDIN_OBJ) -ldl
+$(STANDIN)/libcuda.so.1: $(srcdir)/test/cuda/cudart/libcuda.c
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) -fPIC -shared -Wl,-soname,$(@F) $(CUDA_CFLAGS) -o $@ $<
+$(STANDIN)/libkernels_on_cpu.so: $(ON_CPU_OBJ)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CXX) $(SANITIZE_FLAGS) -shared -pthread -o $@ $(ON_CPU_OBJ)
+# Tests of the CUDA part run against the stand-in for its runtime (test/cuda/README.md) or, with a GPU, the real one.
+CUDA_TEST_BIN := $(filter $(B)/test/cuda/%,$(TEST_BIN))
+KERNEL_TEST_BIN := $(filter %_kernels,$(TEST_BIN))
+$(filter-out $(CUDA_TEST_BIN) $(KERNEL_TEST_BIN),$(TEST_BIN)): %: %.o $(HARNESS_A) $(LIB_A)
 	$(call say,LINK  $(@:$(B)/%=%))
 	$(Q)$(LINK) -o $@ $< $(HARNESS_A) $(LIB_A) $(CHECK_LIBS) $(LINK_LIBS)
+$(CUDA_TEST_BIN): %: %.o $(GPU_A) $(HARNESS_A) $(LIB_A)
+	$(call say,LINK  $(@:$(B)/%=%))
+	$(Q)$(LINK) -o $@ $< $(GPU_A) $(HARNESS_A) $(LIB_A) $(CHECK_LIBS) $(CUDA_LIBS) $(LINK_LIBS)
+$(KERNEL_TEST_BIN): %: %.o $(ON_CPU_OBJ) $(HARNESS_A) $(LIB_A)
+	$(call say,LINK  $(@:$(B)/%=%))
+	$(Q)$(CXX) $(CXXFLAGS) $(SANITIZE_FLAGS) -pthread $(LDFLAGS) -o $@ $< $(ON_CPU_OBJ) $(HARNESS_A) $(LIB_A) $(CHECK_LIBS) $(LINK_LIBS)
 
--include $(patsubst %.o,%.d,$(LIB_OBJ) $(PROGRAM_OBJ) $(BENCH_OBJ) $(HARNESS_OBJ) $(TEST_OBJ))
+-include $(patsubst %.o,%.d,$(LIB_OBJ) $(CUDA_OBJ) $(KERNEL_OBJ) $(ON_CPU_OBJ) $(STANDIN_OBJ) $(PROGRAM_OBJ) $(GPU_PROGRAM_BIN:$(B)/%=$(B)/bench/%.o) $(BENCH_OBJ) $(HARNESS_OBJ) $(TEST_OBJ))
 
 # ---- Configuring ----------------------------------------------------------------------------------------------------
 # A new configure or template repeats the last configuration, options included.
@@ -158,14 +238,17 @@ install: all
 	$(Q)cp -P $(B)/libtiara.so.$(SOVERSION) $(B)/libtiara.so $(D)$(libdir)
 	$(Q)install -m 644 $(LIB_A) $(D)$(libdir)
 	$(Q)install -m 644 $(B)/tiara.pc $(D)$(libdir)/pkgconfig
-	$(Q)install -m 644 $(srcdir)/include/tiara.h $(D)$(includedir)
+	$(Q)install -m 644 $(srcdir)/include/tiara.h $(srcdir)/include/tiara_cuda.h $(D)$(includedir)
+	$(Q)if [ $(HAVE_CUDA) = yes ]; then install -m 755 $(CUDA_SO) $(D)$(libdir) && \
+		cp -P $(B)/libtiara-cuda.so.$(SOVERSION) $(B)/libtiara-cuda.so $(D)$(libdir); fi
 	$(Q)for p in $(PROGRAM_BIN); do install -m 755 $$p $(D)$(bindir); done
 	$(Q)for m in $(MAN); do install -m 644 $$m $(D)$(mandir)/man$${m##*.}; done
 	@echo "Tiara $(VERSION) is installed in $(D)$(prefix)"
 
 uninstall:
-	$(Q)rm -f $(D)$(libdir)/libtiara.a $(D)$(libdir)/libtiara.so $(addprefix $(D)$(libdir)/libtiara.so.,$(SOVERSION) $(VERSION))
-	$(Q)rm -f $(D)$(libdir)/pkgconfig/tiara.pc $(D)$(includedir)/tiara.h $(addprefix $(D)$(bindir)/,$(PROGRAMS))
+	$(Q)rm -f $(D)$(libdir)/libtiara.a
+	$(Q)rm -f $(foreach l,libtiara libtiara-cuda,$(D)$(libdir)/$(l).so $(addprefix $(D)$(libdir)/$(l).so.,$(SOVERSION) $(VERSION)))
+	$(Q)rm -f $(D)$(libdir)/pkgconfig/tiara.pc $(addprefix $(D)$(includedir)/,tiara.h tiara_cuda.h) $(addprefix $(D)$(bindir)/,$(PROGRAMS))
 	$(Q)for m in $(MAN); do rm -f $(D)$(mandir)/man$${m##*.}/$${m##*/}; done
 
 # ---- Distributing ---------------------------------------------------------------------------------------------------
@@ -176,11 +259,15 @@ dist:
 	$(Q)tar --sort=name --owner=0 --group=0 --transform 's,^,$(DIST)/,' -C $(srcdir) -czf $(B)/$(DIST).tar.gz $(DISTFILES)
 	@echo $(B)/$(DIST).tar.gz
 
+# One folder with all that scripts/gpu-check needs, for a machine with a GPU and nothing else.
+bundle: all tests
+	$(Q)MPIRUN='$(MPIRUN)' $(srcdir)/scripts/bundle --build $(B)
+
 # From the tarball, read-only and out of tree: configure, build, check, install, uninstall, and nothing is left.
 distcheck: dist
 	$(Q)rm -rf $(B)/distcheck && mkdir -p $(B)/distcheck/b
 	$(Q)tar -xzf $(B)/$(DIST).tar.gz -C $(B)/distcheck && chmod -R a-w $(B)/distcheck/$(DIST)
-	$(Q)cd $(B)/distcheck/b && ../$(DIST)/configure CC='$(CC)' && $(MAKE) && $(MAKE) check T='$(T)' && \
+	$(Q)cd $(B)/distcheck/b && ../$(DIST)/configure CC='$(CC)' CUDA_ARCHS= && $(MAKE) && $(MAKE) check T='$(T)' && \
 		$(MAKE) install DESTDIR=$$PWD/root && $(MAKE) uninstall DESTDIR=$$PWD/root
 	$(Q)left=$$(find $(B)/distcheck/b/root ! -type d); [ -z "$$left" ] || { echo "uninstall left $$left" >&2; exit 1; }
 	$(Q)chmod -R u+w $(B)/distcheck && rm -rf $(B)/distcheck
@@ -188,7 +275,7 @@ distcheck: dist
 
 # ---- Cleaning -------------------------------------------------------------------------------------------------------
 clean:
-	$(Q)rm -rf $(addprefix $(B)/,lib bench test libtiara.* tiara-* distcheck)
+	$(Q)rm -rf $(addprefix $(B)/,lib kernels bench test libtiara.* libtiara-cuda.* tiara-* distcheck)
 
 distclean:
 	$(Q)rm -rf $(B) config.log config.status autom4te.cache
@@ -201,5 +288,6 @@ help:
 	@echo 'install    into $$(DESTDIR)$$(prefix); uninstall takes the same files away'
 	@echo 'lint       the rules that a script can check'
 	@echo 'dist       build/$(DIST).tar.gz; distcheck builds, checks and installs from it'
+	@echo 'bundle     build/tiara-bundle: library, tests and MPI in one folder, for scripts/gpu-check elsewhere'
 	@echo 'clean      what make built; distclean also what configure wrote'
 	@echo 'V=1        show the commands'

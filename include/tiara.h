@@ -41,12 +41,15 @@ extern "C" {
 #define TIARA_VERSION_PATCH 0
 
 /*
- * Types that MPI does not have. Arrays of 16-bit elements in the machine's byte order; sums accumulate in
- * float. Valid only as @datatype of TIARA_ functions, and only after MPI_Init. Owned by the library, never freed
- * by the caller. MPI_DATATYPE_NULL when they cannot be made.
+ * Types that MPI does not have. Arrays of 16-bit elements in the machine's byte order, or of 8-bit elements (the e4m3
+ * and e5m2 of the OCP); sums accumulate in float. Sums and products of 8-bit elements saturate: what is too large,
+ * infinity too, becomes the largest number of its sign. Valid only as @datatype of TIARA_ functions, and only after
+ * MPI_Init. Owned by the library, never freed by the caller. MPI_DATATYPE_NULL when they cannot be made.
  */
 #define TIARA_FLOAT16 (TIARA_Type_float16())
 #define TIARA_BFLOAT16 (TIARA_Type_bfloat16())
+#define TIARA_FLOAT8_E4M3 (TIARA_Type_float8_e4m3())
+#define TIARA_FLOAT8_E5M2 (TIARA_Type_float8_e5m2())
 /*
  * The mean over all ranks: SUM, then each element divided by the number of ranks (integers towards zero). Valid
  * only as @op of TIARA_ functions.
@@ -55,13 +58,15 @@ extern "C" {
 
 MPI_Datatype TIARA_Type_float16(void);
 MPI_Datatype TIARA_Type_bfloat16(void);
+MPI_Datatype TIARA_Type_float8_e4m3(void);
+MPI_Datatype TIARA_Type_float8_e5m2(void);
 MPI_Op TIARA_Op_avg(void);
 
 /*
  * TIARA_Allreduce() - combine @count elements of every rank; all ranks get the result
  * @sendbuf: count elements, borrowed until return, or MPI_IN_PLACE (on all ranks: then recvbuf is the input too)
  * @recvbuf: count elements, written
- * @datatype: predefined, TIARA_FLOAT16/BFLOAT16, or any committed derived type (with a user-defined @op)
+ * @datatype: predefined, TIARA_FLOAT16/BFLOAT16/FLOAT8_E4M3/FLOAT8_E5M2, or any committed derived type (with a user-defined @op)
  * @op:      predefined, TIARA_AVG or user-defined; applied in rank order when it is not commutative
  *
  * Collective over @comm; returns when recvbuf holds the result. Intercommunicators are passed through to MPI.
@@ -115,12 +120,13 @@ enum {
     TIARA_REPORT_LAYOUT, /* the communicator's layout, drawn */
     TIARA_REPORT_CAPABILITIES, /* what this machine allows: memfd, CMA, futex, instruction sets */
     TIARA_REPORT_ENVIRONMENT, /* every variable: value, default, where it came from, help */
-    TIARA_REPORT_STATE /* of the communicator: shared memory held, calls by path */
+    TIARA_REPORT_STATE, /* of the communicator: shared memory held, calls by path */
+    TIARA_REPORT_DEVICES /* GPUs that this process sees, and how each pair is linked; else why there are none */
 };
 /*
  * TIARA_Report() - a section of text for people, lines ending in newline
  * @text: [size], always terminated; @length: bytes of the whole text without the terminator, also when it did not fit;
- * may be NULL. BUILD, CAPABILITIES and ENVIRONMENT are local and ignore @comm; LAYOUT and STATE are collective.
+ * may be NULL. BUILD, CAPABILITIES, ENVIRONMENT and DEVICES are local and ignore @comm; LAYOUT and STATE are collective.
  */
 int TIARA_Report(int section, MPI_Comm comm, char *text, int size, int *length);
 

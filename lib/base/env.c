@@ -42,6 +42,19 @@ static const struct tiara_env_row rows[TIARA_NENV] = {
     [TIARA_ENV_CMA] = {"TIARA_CMA", TIARA_ENV_TYPE_CHOICE, "auto", "auto on off", 0, 0,
         "Single copy between processes of a node (process_vm_readv): on uses it for large vectors "
         "where it is allowed; auto does not, as copies through cells were never slower."},
+    [TIARA_ENV_CUDA] = {"TIARA_CUDA", TIARA_ENV_TYPE_CHOICE, "auto", "auto on off", 0, 0,
+        "Buffers in GPU memory: auto takes part where a driver is there and the process uses it; "
+        "on looks "
+        "for it also where no driver shows; off never, and such buffers must not be given."},
+    [TIARA_ENV_CUDA_AWARE] = {"TIARA_CUDA_AWARE", TIARA_ENV_TYPE_CHOICE, "auto", "auto on off", 0,
+        0,
+        "Whether the MPI below takes GPU memory: auto asks it; off sends through pinned host "
+        "memory."},
+    [TIARA_ENV_CUDA_CELL] = {"TIARA_CUDA_CELL", TIARA_ENV_TYPE_BYTES, "2m", "", 65536, GIB,
+        "Bytes of GPU memory for each of the 4 chunks in flight of a communicator."},
+    [TIARA_ENV_CUDA_MAP] = {"TIARA_CUDA_MAP", TIARA_ENV_TYPE_BOOL, "yes", "", 0, 0,
+        "Whether ranks of a node may map each other's GPU buffers; else these are copied to "
+        "cells."},
     [TIARA_ENV_INTER] = {"TIARA_INTER", TIARA_ENV_TYPE_TEXT, "auto", "", 0, 0,
         "Algorithm between the nodes in hier: auto chooses by size, else a flat "
         "algorithm that tiara-plan lists."},

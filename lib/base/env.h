@@ -18,6 +18,10 @@ enum tiara_env {
     TIARA_ENV_CELL_STORE, /* choice: auto plain stream string */
     TIARA_ENV_CHUNK, /* bytes, 0 = auto */
     TIARA_ENV_CMA, /* choice: auto on off */
+    TIARA_ENV_CUDA, /* choice: auto on off */
+    TIARA_ENV_CUDA_AWARE, /* choice: auto on off: the MPI takes device memory */
+    TIARA_ENV_CUDA_CELL, /* bytes of device memory per chunk in flight */
+    TIARA_ENV_CUDA_MAP, /* bool: peers' buffers may be mapped */
     TIARA_ENV_INTER, /* text: auto or a flat algorithm: between nodes */
     TIARA_ENV_ISA, /* choice: auto portable avx2 avx512 */
     TIARA_ENV_LAYOUT, /* text: "" = from MPI and hwloc */

@@ -8,12 +8,6 @@
 #include <limits.h>
 #include <string.h>
 
-static int raise_code(MPI_Comm comm, int code)
-{
-    PMPI_Comm_call_errhandler(comm, code);
-    return code;
-}
-
 /* ---- the MPI below ---- */
 
 /* Elements of one MPI call, below INT_MAX. */
@@ -39,25 +33,6 @@ static int pass_allreduce(struct tiara_comm *c, const void *sendbuf, void *recvb
 }
 
 /* ---- packed calls: elements with holes ---- */
-
-/* Elements handed to one MPI_Pack, whose sizes are ints. */
-static int pack_many(const void *from, MPI_Aint extent, size_t size, size_t count,
-    MPI_Datatype type, char *to, bool unpack)
-{
-    size_t piece = (size_t)INT_MAX / size;
-    int rc = MPI_SUCCESS;
-
-    for (size_t at = 0; at < count && rc == MPI_SUCCESS; at += piece) {
-        int n = (int)(count - at < piece ? count - at : piece), position = 0;
-        char *typed = (char *)(uintptr_t)from + (MPI_Aint)at * extent, *dense = to + at * size;
-
-        if (unpack)
-            rc = PMPI_Unpack(dense, n * (int)size, &position, typed, n, type, MPI_COMM_SELF);
-        else
-            rc = PMPI_Pack(typed, n, type, dense, n * (int)size, &position, MPI_COMM_SELF);
-    }
-    return rc;
-}
 
 /* Dense copies of the caller's buffers for a call on elements with holes. */
 struct dense {
@@ -87,7 +62,7 @@ static enum tiara_err dense_init(struct dense *d, const void *in, size_t in_elem
         dense_fini(d);
         return TIARA_ERR_NOMEM;
     }
-    if (pack_many(in, d->extent, size, in_elems, type, d->in, false) != MPI_SUCCESS) {
+    if (tiara_core_pack(in, d->extent, size, in_elems, type, d->in, false) != MPI_SUCCESS) {
         dense_fini(d);
         return TIARA_ERR_MPI;
     }
@@ -120,8 +95,8 @@ static enum tiara_err run_packed(
     call->in = d.in;
     call->out = d.out;
     err = tiara_call_run(c, call);
-    if (err == TIARA_OK && pack_many(r->recvbuf, d.extent, call->elem.size, r->out_elems, r->type,
-                               d.out, true) != MPI_SUCCESS)
+    if (err == TIARA_OK && tiara_core_pack(r->recvbuf, d.extent, call->elem.size, r->out_elems,
+                               r->type, d.out, true) != MPI_SUCCESS)
         err = TIARA_ERR_MPI;
     dense_fini(&d);
     return err;
@@ -145,33 +120,110 @@ static enum tiara_err run_own(
     return tiara_call_scatter_fold(c, call);
 }
 
+static struct tiara_call call_of(const struct reduction *r, const struct tiara_elem *elem)
+{
+    return (struct tiara_call){.coll = r->coll,
+        .count = r->count,
+        .out = r->recvbuf,
+        .in = r->sendbuf == MPI_IN_PLACE ? r->recvbuf : r->sendbuf,
+        .elem = *elem};
+}
+
+/* Runs @r on buffers that suit it. Returns MPI_SUCCESS, a raised error, or -1: Tiara has no path. */
+static int reduce_here(
+    struct tiara_comm *c, const struct reduction *r, const struct tiara_elem *elem)
+{
+    struct tiara_call call = call_of(r, elem);
+    enum tiara_err err = TIARA_ERR_UNSUPPORTED;
+
+    if (elem->redop && !c->facts.mpi_only)
+        err = elem->packed ? run_packed(c, r, &call) : tiara_call_run(c, &call);
+    return err == TIARA_ERR_UNSUPPORTED ? -1 : tiara_core_raise(c->comm, err);
+}
+
+/* What follows when Tiara has no path. @elem: as far as it is known. */
+static int beyond(struct tiara_comm *c, const struct reduction *r, const struct tiara_elem *elem)
+{
+    if (elem->own && elem->redop) {
+        struct tiara_call call = call_of(r, elem);
+        enum tiara_err err = run_own(c, r, &call);
+
+        if (err != TIARA_ERR_UNSUPPORTED)
+            return tiara_core_raise(c->comm, err);
+    }
+    if (r->coll == TIARA_COLL_ALLREDUCE)
+        return pass_allreduce(c, r->sendbuf, r->recvbuf, (MPI_Count)r->count, r->type, r->op);
+    c->calls[TIARA_COUNT_MPI]++;
+    return PMPI_Reduce_scatter_block(
+        r->sendbuf, r->recvbuf, (int)r->count, r->type, r->op, c->comm);
+}
+
 /*
- * Runs @r. Returns MPI_SUCCESS, a raised error, or -1: for the MPI below.
+ * Runs @r on copies in host memory. @here: by Tiara, if it has a path. The first block of an in-place reduce-scatter is the result, and the rest
+ * stays, so the whole is written back.
  */
+static int reduce_near(
+    struct tiara_comm *c, const struct reduction *r, const struct tiara_elem *elem, bool here)
+{
+    bool in_place = r->sendbuf == MPI_IN_PLACE;
+    struct reduction there = *r;
+    struct tiara_near in = {0}, out = {0};
+    enum tiara_err err;
+    int rc = -1;
+
+    err = tiara_near_open(
+        c, &out, r->recvbuf, in_place ? r->in_elems : r->out_elems, r->type, in_place);
+    if (err == TIARA_OK)
+        err = tiara_near_open(c, &in, r->sendbuf, in_place ? 0 : r->in_elems, r->type, true);
+    if (err == TIARA_OK) {
+        there.sendbuf = in_place ? MPI_IN_PLACE : in.buf;
+        there.recvbuf = out.buf;
+        if (here)
+            rc = reduce_here(c, &there, elem);
+        if (rc == -1)
+            rc = beyond(c, &there, elem);
+    }
+    err = tiara_err_first(err, tiara_near_close(c, &in, false));
+    err = tiara_err_first(err, tiara_near_close(c, &out, err == TIARA_OK && rc == MPI_SUCCESS));
+    if (err != TIARA_OK && rc == -1)
+        tiara_comm_give_up(c);
+    return err != TIARA_OK ? tiara_core_raise(c->comm, err) : rc;
+}
+
+static bool is_near(const struct reduction *r)
+{
+    return tiara_near_is(r->sendbuf) && tiara_near_is(r->recvbuf);
+}
+
+/* What Tiara does not do. */
+static int leave_reduction(
+    struct tiara_comm *c, const struct reduction *r, const struct tiara_elem *elem)
+{
+    if (is_near(r) || (tiara_device_mpi_direct() && !elem->own))
+        return beyond(c, r, elem);
+    return reduce_near(c, r, elem, false);
+}
+
+/* Runs @r, by Tiara or by MPI, wherever its buffers are. Returns MPI_SUCCESS or a raised error. */
 static int reduce(struct tiara_comm *c, const struct reduction *r, struct tiara_elem *elem)
 {
     struct tiara_elem_mpi m = {0};
-    struct tiara_call call = {.coll = r->coll,
-        .count = r->count,
-        .out = r->recvbuf,
-        .in = r->sendbuf == MPI_IN_PLACE ? r->recvbuf : r->sendbuf};
     enum tiara_err err = TIARA_OK;
+    int rc;
 
     if (!elem->redop)
         err = tiara_elem_other(r->type, r->op, elem, &m);
-    if (err != TIARA_OK)
-        goto out_elem;
-    call.elem = *elem;
-    err = TIARA_ERR_UNSUPPORTED;
-    if (elem->redop && !c->facts.mpi_only)
-        err = elem->packed ? run_packed(c, r, &call) : tiara_call_run(c, &call);
-    if (err == TIARA_ERR_UNSUPPORTED && elem->own && elem->redop)
-        err = run_own(c, r, &call);
-out_elem:
+    if (err != TIARA_OK) {
+        rc = tiara_core_raise(c->comm, err);
+    } else if (elem->packed && !is_near(r)) {
+        rc = reduce_near(c, r, elem, true);
+    } else {
+        rc = reduce_here(c, r, elem);
+        if (rc == -1)
+            rc = leave_reduction(c, r, elem);
+    }
     tiara_elem_mpi_fini(&m);
-    if (err == TIARA_ERR_UNSUPPORTED)
-        return -1;
-    return tiara_core_raise(c->comm, err);
+    return rc;
 }
 
 /* Null, aliased or misplaced buffers of a call with data. Absolute addresses (MPI_BOTTOM) are for derived types. */
@@ -206,22 +258,22 @@ static int check_by_mpi(struct tiara_comm *c, MPI_Datatype type, MPI_Op op)
 }
 
 /*
- * Checks the arguments of @r, of @count elements per block, and runs it. Returns MPI_SUCCESS, a raised error, or -1: for the
- * MPI below, which also judges the arguments of intercommunicators.
+ * Checks the arguments of @r, of @count elements per block, and runs it. Returns MPI_SUCCESS or a raised error. MPI judges the
+ * arguments of intercommunicators.
  */
 static int check_and_reduce(struct tiara_comm *c, const struct reduction *r, MPI_Count count)
 {
-    struct tiara_elem elem;
+    struct tiara_elem elem = {0};
     bool native = tiara_elem_native(r->type, r->op, &elem);
     int rc;
 
     if (c->inter)
-        return -1;
+        return leave_reduction(c, r, &elem);
     if (count < 0)
-        return raise_code(c->comm, MPI_ERR_COUNT);
+        return tiara_core_raise_code(c->comm, MPI_ERR_COUNT);
     rc = bad_handles(r->type, r->op, native ? NULL : &elem);
     if (rc != MPI_SUCCESS)
-        return raise_code(c->comm, rc);
+        return tiara_core_raise_code(c->comm, rc);
     if (!native) {
         elem.redop = NULL;
         rc = check_by_mpi(c, r->type, r->op);
@@ -231,7 +283,7 @@ static int check_and_reduce(struct tiara_comm *c, const struct reduction *r, MPI
     if (count == 0)
         return MPI_SUCCESS;
     if (bad_buffers(r->sendbuf, r->recvbuf, native))
-        return raise_code(c->comm, MPI_ERR_BUFFER);
+        return tiara_core_raise_code(c->comm, MPI_ERR_BUFFER);
     return reduce(c, r, &elem);
 }
 
@@ -249,10 +301,7 @@ static int allreduce(const void *sendbuf, void *recvbuf, MPI_Count count, MPI_Da
         .type = type,
         .op = op};
 
-    if (!c)
-        return rc;
-    rc = check_and_reduce(c, &r, count);
-    return rc != -1 ? rc : pass_allreduce(c, sendbuf, recvbuf, count, type, op);
+    return c ? check_and_reduce(c, &r, count) : rc;
 }
 
 /* The shortest way of the commonest call: a small vector of a native type on one node. -1: not such a call. */
@@ -311,134 +360,7 @@ int TIARA_Reduce_scatter_block(const void *sendbuf, void *recvbuf, int recvcount
     if (!c)
         return rc;
     r.in_elems = (size_t)recvcount * (size_t)c->size;
-    rc = check_and_reduce(c, &r, recvcount);
-    if (rc != -1)
-        return rc;
-    c->calls[TIARA_COUNT_MPI]++;
-    return PMPI_Reduce_scatter_block(sendbuf, recvbuf, recvcount, datatype, op, comm);
-}
-
-/* ---- all-gather ---- */
-
-struct gathering {
-    bool in_place;
-    const void *sendbuf;
-    void *recvbuf;
-    size_t send_count, recv_count;
-    MPI_Datatype send_type, recv_type;
-    struct tiara_elem send, recv;
-};
-
-/* Packs, or unpacks, @count elements of @type from the @first-th of @buf on. */
-static enum tiara_err pack_side(const void *buf, size_t first, size_t count, MPI_Datatype type,
-    size_t size, char *dense, bool unpack)
-{
-    MPI_Aint lb, extent;
-    const char *from;
-
-    if (PMPI_Type_get_extent(type, &lb, &extent) != MPI_SUCCESS)
-        return TIARA_ERR_MPI;
-    from = (const char *)buf + (MPI_Aint)first * extent;
-    return pack_many(from, extent, size, count, type, dense, unpack) == MPI_SUCCESS ? TIARA_OK
-                                                                                    : TIARA_ERR_MPI;
-}
-
-/* Dense stand-ins @in and @out for buffers whose types have holes; NULL where there are none. The input is packed. */
-static enum tiara_err pack_input(
-    struct tiara_comm *c, const struct gathering *g, char *in, char *out)
-{
-    size_t own = (size_t)c->rank * g->recv_count;
-
-    if (in)
-        return pack_side(g->sendbuf, 0, g->send_count, g->send_type, g->send.size, in, false);
-    if (out && g->in_place)
-        return pack_side(g->recvbuf, own, g->recv_count, g->recv_type, g->recv.size,
-            out + own * g->recv.size, false);
-    return TIARA_OK;
-}
-
-/*
- * Moves bytes, packed where a type has holes. Ranks may describe the same data by different types, so that whether a type has
- * holes must not decide about the path: only the number of bytes, which is equal on all ranks, does.
- */
-static enum tiara_err gather(struct tiara_comm *c, const struct gathering *g)
-{
-    size_t bytes = g->recv_count * g->recv.size;
-    bool pack_in = !g->in_place && g->send.packed, pack_out = g->recv.packed;
-    char *in = pack_in ? tiara_alloc(bytes, 1) : NULL;
-    char *out = pack_out ? tiara_alloc((size_t)c->size, bytes) : NULL;
-    struct tiara_call call = {.coll = TIARA_COLL_ALLGATHER,
-        .count = bytes,
-        .out = pack_out ? out : g->recvbuf,
-        .elem = {.type = -1, .oper = -1, .size = 1}};
-    enum tiara_err err = TIARA_ERR_NOMEM;
-
-    call.in = g->in_place ? call.out : (pack_in ? in : g->sendbuf);
-    if ((in || !pack_in) && (out || !pack_out))
-        err = pack_input(c, g, in, out);
-    if (err == TIARA_OK)
-        err = tiara_call_run(c, &call);
-    if (err == TIARA_OK && pack_out)
-        err = pack_side(
-            g->recvbuf, 0, g->recv_count * (size_t)c->size, g->recv_type, g->recv.size, out, true);
-    tiara_free(out);
-    tiara_free(in);
-    return err;
-}
-
-/* Checks the arguments and runs. MPI_SUCCESS, a raised error, or -1: for the MPI below. */
-static int check_and_gather(struct tiara_comm *c, struct gathering *g)
-{
-    enum tiara_err err;
-    int in = 0, out = 0, rc;
-
-    if (c->inter || c->facts.mpi_only)
-        return -1;
-    if (g->recv_type == MPI_DATATYPE_NULL || g->send_type == MPI_DATATYPE_NULL)
-        return raise_code(c->comm, MPI_ERR_TYPE);
-    /* Has MPI judge handles without data: it returns or raises its own error. */
-    rc = PMPI_Allgather(&in, 0, g->send_type, &out, 0, g->recv_type, c->comm);
-    if (rc != MPI_SUCCESS)
-        return rc;
-    err = tiara_elem_moved(g->recv_type, &g->recv);
-    if (err == TIARA_OK)
-        err = tiara_elem_moved(g->send_type, &g->send);
-    if (err != TIARA_OK)
-        return tiara_core_raise(c->comm, err);
-    if (g->recv_count * g->recv.size == 0)
-        return MPI_SUCCESS;
-    if (!g->in_place && g->send_count * g->send.size != g->recv_count * g->recv.size)
-        return raise_code(c->comm, MPI_ERR_COUNT);
-    if (g->recvbuf == MPI_IN_PLACE || (!g->recv.packed && !g->recvbuf) ||
-        (!g->in_place && !g->send.packed && (!g->sendbuf || g->sendbuf == g->recvbuf)))
-        return raise_code(c->comm, MPI_ERR_BUFFER);
-    err = gather(c, g);
-    return err == TIARA_ERR_UNSUPPORTED ? -1 : tiara_core_raise(c->comm, err);
-}
-
-int TIARA_Allgather(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf,
-    int recvcount, MPI_Datatype recvtype, MPI_Comm comm)
-{
-    int rc;
-    struct tiara_comm *c = tiara_comm_get(comm, &rc);
-    bool in_place = sendbuf == MPI_IN_PLACE;
-    struct gathering g = {.in_place = in_place,
-        .sendbuf = sendbuf,
-        .recvbuf = recvbuf,
-        .send_count = in_place ? (size_t)recvcount : (size_t)sendcount,
-        .recv_count = (size_t)recvcount,
-        .send_type = in_place ? recvtype : sendtype,
-        .recv_type = recvtype};
-
-    if (!c)
-        return rc;
-    if (recvcount < 0 || (!in_place && sendcount < 0))
-        return raise_code(comm, MPI_ERR_COUNT);
-    rc = check_and_gather(c, &g);
-    if (rc != -1)
-        return rc;
-    c->calls[TIARA_COUNT_MPI]++;
-    return PMPI_Allgather(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm);
+    return check_and_reduce(c, &r, recvcount);
 }
 
 /* ---- the rest ---- */

@@ -6,6 +6,12 @@
 #include "core/core.h"
 #include <string.h>
 
+int tiara_core_raise_code(MPI_Comm comm, int code)
+{
+    PMPI_Comm_call_errhandler(comm, code);
+    return code;
+}
+
 int tiara_core_raise(MPI_Comm comm, enum tiara_err err)
 {
     int code = MPI_ERR_OTHER;
@@ -18,26 +24,20 @@ int tiara_core_raise(MPI_Comm comm, enum tiara_err err)
     return code;
 }
 
-static struct tiara_tune_call tune_call(const struct tiara_call *call)
+void tiara_call_query(const struct tiara_call *call, bool device, struct tiara_tune_call *q)
 {
-    return (struct tiara_tune_call){.coll = call->coll,
+    *q = (struct tiara_tune_call){.coll = call->coll,
         .count = call->count,
         .elem_size = call->elem.size,
-        .commutative = !call->elem.redop || call->elem.redop->commutative};
-}
-
-void tiara_call_choice(struct tiara_comm *c, const struct tiara_call *call,
-    struct tiara_tune_call *q, struct tiara_tune_choice *choice)
-{
-    *q = tune_call(call);
-    tiara_tune_choose(&c->facts, q, choice);
+        .commutative = !call->elem.redop || call->elem.redop->commutative,
+        .device = device};
 }
 
 /*
  * 32 bits that differ, with overwhelming odds, when two ranks call differently. Each bit depends on all that is hashed, since
  * message tags have room for the lower ones only. Source: the finalizer of MurmurHash3 (Appleby, public domain).
  */
-static uint32_t digest(const struct tiara_call *call)
+uint32_t tiara_call_digest(const struct tiara_comm *c, const struct tiara_call *call)
 {
     uint64_t h = call->count * call->elem.size;
 
@@ -45,7 +45,7 @@ static uint32_t digest(const struct tiara_call *call)
          (uint64_t)(call->elem.oper + 1) << 55;
     h = (h ^ h >> 33) * 0xff51afd7ed558ccdu;
     h = (h ^ h >> 33) * 0xc4ceb9fe1a85ec53u;
-    return (uint32_t)(h ^ h >> 33);
+    return (uint32_t)(h ^ h >> 33) ^ c->id * 0x9e3779b9u;
 }
 
 static struct tiara_arena_desc desc(const struct tiara_call *call)
@@ -59,18 +59,19 @@ static struct tiara_arena_desc desc(const struct tiara_call *call)
         .oper = call->elem.oper < TIARA_NOPER ? call->elem.oper : -1};
 }
 
-/* Begins the call: the wait is its, peers may see what it is. Returns its digest. */
-static uint32_t begin(struct tiara_comm *c, const struct tiara_call *call)
+void tiara_call_begin(struct tiara_comm *c, struct tiara_call *call)
 {
     struct tiara_arena_desc d = desc(call);
 
+    if (call->begun)
+        return;
+    call->begun = true;
     tiara_comm_wait(c);
-    c->digest = digest(call) ^ c->id * 0x9e3779b9u;
+    c->digest = tiara_call_digest(c, call);
     if (c->arena) {
         c->arena->comm_id = c->id;
         tiara_arena_begin(c->arena, c->digest, &d);
     }
-    return c->digest;
 }
 
 /*
@@ -134,18 +135,19 @@ static enum tiara_err run_columns(
 }
 
 static enum tiara_err run_small(
-    struct tiara_comm *c, const struct tiara_call *call, const struct tiara_tune_choice *choice)
+    struct tiara_comm *c, struct tiara_call *call, const struct tiara_tune_choice *choice)
 {
     struct tiara_small_call small = small_call(call);
     struct between_arg between = {.c = c, .call = call};
     struct tiara_tune_choice inter = {.algo = choice->opts.inter};
     enum tiara_err err = TIARA_OK;
 
-    between.digest = begin(c, call);
+    tiara_call_begin(c, call);
+    between.digest = c->digest;
     if (c->layout.nnodes == 1) {
         err = tiara_small_node(c->arena, &small);
     } else {
-        err = tiara_core_plan(c, &inter, true, &between.plan);
+        err = tiara_core_plan(c, &inter, TIARA_PLAN_BETWEEN, &between.plan);
         if (err != TIARA_OK)
             return err;
         /* The one chunk counts on all ranks, also those that send nothing, since message tags hold the count. */
@@ -160,12 +162,27 @@ static enum tiara_err run_small(
     return err;
 }
 
-static enum tiara_err run_fast(struct tiara_comm *c, const struct tiara_call *call)
+/* The same on GPU memory, through a copy. */
+static enum tiara_err run_small_staged(
+    struct tiara_comm *c, struct tiara_call *call, const struct tiara_tune_choice *choice)
+{
+    struct tiara_call near;
+    enum tiara_err err = tiara_device_small_begin(c, call, &near);
+
+    if (err == TIARA_OK)
+        err = run_small(c, &near, choice);
+    if (err == TIARA_OK)
+        err = tiara_device_small_end(c, call, &near);
+    c->calls[TIARA_COUNT_STAGED] += err == TIARA_OK;
+    return err;
+}
+
+static enum tiara_err run_fast(struct tiara_comm *c, struct tiara_call *call)
 {
     struct tiara_small_call small = small_call(call);
     enum tiara_err err;
 
-    begin(c, call);
+    tiara_call_begin(c, call);
     err = tiara_small_node(c->arena, &small);
     if (__builtin_expect(err != TIARA_OK, 0))
         return err;
@@ -178,7 +195,7 @@ static enum tiara_err run_fast(struct tiara_comm *c, const struct tiara_call *ca
 /* ---- plans ---- */
 
 static enum tiara_err run_plan(
-    struct tiara_comm *c, const struct tiara_call *call, const struct tiara_tune_choice *choice)
+    struct tiara_comm *c, struct tiara_call *call, const struct tiara_tune_choice *choice)
 {
     struct tiara_exec_call x = {.op = call->elem.redop,
         .in = call->in,
@@ -187,21 +204,43 @@ static enum tiara_err run_plan(
         .elem_size = call->elem.size,
         .chunk_elems = choice->chunk_elems,
         .slots = choice->slots,
-        .finish_ranks = c->size};
+        .finish_ranks = c->size,
+        .stage_in = call->far_in,
+        .stage_out = call->far_out};
+    bool staged = call->far_in || call->far_out;
     enum tiara_err err;
 
-    x.digest = begin(c, call);
+    tiara_call_begin(c, call);
+    x.digest = c->digest;
+    if (staged) {
+        err = tiara_device_stage(c, call->far_in ? call->in : call->out);
+        if (err != TIARA_OK)
+            return err;
+    }
     /* Before a plan is made, which takes an exchange: a peer that called differently is not in it, but can be seen here. */
     if (c->arena)
         tiara_arena_publish(c->arena, 0);
-    err = tiara_core_plan(c, choice, false, &x.plan);
+    err = tiara_core_plan(c, choice, TIARA_PLAN_HOST, &x.plan);
     if (err != TIARA_OK)
         return err;
     err = tiara_exec_run(&c->exec, &x);
+    c->calls[TIARA_COUNT_STAGED] += err == TIARA_OK && staged;
     /* Plans through cells write results only when all ranks have contributed; those without work in the result buffer. */
     return choice->algo->flags & TIARA_ALGO_FLAT || c->layout.nnodes == c->size
                ? after_partial_sums(call, err)
                : err;
+}
+
+/* The caller's result, from host memory. */
+static enum tiara_err write_result(
+    struct tiara_comm *c, const struct tiara_call *call, const void *from)
+{
+    size_t bytes = call->count * call->elem.size;
+
+    if (call->far_out)
+        return tiara_device_copy(c, call->out, from, bytes, true);
+    memcpy(call->out, from, bytes);
+    return TIARA_OK;
 }
 
 /* MPI puts the result of an in-place reduce-scatter over the first block of the input, which is needed until the end. */
@@ -213,11 +252,12 @@ static enum tiara_err run_scatter_in_place(
     enum tiara_err err;
 
     aside.out = tiara_alloc_aligned(64, bytes);
+    aside.far_out = false;
     if (!aside.out)
         return TIARA_ERR_NOMEM;
     err = run_plan(c, &aside, choice);
     if (err == TIARA_OK)
-        memcpy(call->out, aside.out, bytes);
+        err = write_result(c, call, aside.out);
     tiara_free(aside.out);
     return err;
 }
@@ -292,11 +332,13 @@ static enum tiara_err settle(struct tiara_comm *c, enum tiara_err err)
 }
 
 static enum tiara_err run_path(
-    struct tiara_comm *c, const struct tiara_call *call, const struct tiara_tune_choice *choice)
+    struct tiara_comm *c, struct tiara_call *call, const struct tiara_tune_choice *choice)
 {
     enum tiara_err err;
 
-    if (choice->path == TIARA_PATH_SMALL)
+    if (choice->path == TIARA_PATH_SMALL && (call->far_in || call->far_out))
+        err = run_small_staged(c, call, choice);
+    else if (choice->path == TIARA_PATH_SMALL)
         err = run_small(c, call, choice);
     else if (call->coll == TIARA_COLL_REDUCE_SCATTER && call->in == call->out)
         err = run_scatter_in_place(c, call, choice);
@@ -307,15 +349,19 @@ static enum tiara_err run_path(
     return settle(c, err);
 }
 
-static void log_choice(const struct tiara_comm *c, const struct tiara_tune_call *q,
+void tiara_call_log(const struct tiara_comm *c, const struct tiara_tune_call *q,
     const struct tiara_tune_choice *choice)
 {
     char text[256];
 
+    if (!tiara_log_enabled(TIARA_LOG_DEBUG))
+        return;
     tiara_tune_describe(&c->facts, q, choice, text, sizeof(text));
     tiara_debug("communicator %u, %s of %zu x %zu bytes: %s", c->id, tiara_coll_name(q->coll),
         q->count, q->elem_size, text);
 }
+
+static enum tiara_err run_host(struct tiara_comm *c, struct tiara_call *call);
 
 /* Reproducible mode has the strict order between nodes for whole vectors only: all blocks are reduced, the own one is kept. */
 static enum tiara_err scatter_by_allreduce(struct tiara_comm *c, const struct tiara_call *call)
@@ -329,39 +375,65 @@ static enum tiara_err scatter_by_allreduce(struct tiara_comm *c, const struct ti
     whole.out = tiara_alloc((size_t)c->size, bytes);
     if (!whole.out)
         return TIARA_ERR_NOMEM;
-    err = tiara_call_run(c, &whole);
+    whole.far_out = false;
+    err = run_host(c, &whole);
     if (err == TIARA_OK)
-        memcpy(call->out, (char *)whole.out + (size_t)c->rank * bytes, bytes);
+        err = write_result(c, call, (char *)whole.out + (size_t)c->rank * bytes);
     tiara_free(whole.out);
     return err;
 }
 
-enum tiara_err tiara_call_run(struct tiara_comm *c, const struct tiara_call *call)
+static enum tiara_err run_host(struct tiara_comm *c, struct tiara_call *call)
 {
     struct tiara_tune_choice choice;
     struct tiara_tune_call q;
     struct tiara_redop strict;
-    struct tiara_call exact = *call;
 
-    if (c->arena && c->arena->dead)
-        tiara_comm_leave(c);
-    tiara_call_choice(c, call, &q, &choice);
-    if (tiara_log_enabled(TIARA_LOG_DEBUG))
-        log_choice(c, &q, &choice);
+    tiara_call_query(call, false, &q);
+    tiara_tune_choose(&c->facts, &q, &choice);
+    tiara_call_log(c, &q, &choice);
     if (choice.path == TIARA_PATH_MPI && c->facts.reproducible && !c->facts.mpi_only &&
         call->coll == TIARA_COLL_REDUCE_SCATTER)
         return scatter_by_allreduce(c, call);
     if (choice.path == TIARA_PATH_MPI)
         return TIARA_ERR_UNSUPPORTED;
-    if (c->facts.reproducible && call->elem.redop &&
-        (call->elem.type == TIARA_TYPE_F16 || call->elem.type == TIARA_TYPE_BF16))
-        exact.elem.redop = tiara_elem_strict(call->elem.redop, &strict);
-    return run_path(c, &exact, &choice);
+    if (c->facts.reproducible && call->elem.redop && tiara_elem_is_small_float(&call->elem))
+        call->elem.redop = tiara_elem_strict(call->elem.redop, &strict);
+    return run_path(c, call, &choice);
 }
 
-enum tiara_err tiara_call_fast(struct tiara_comm *c, const struct tiara_call *call)
+enum tiara_err tiara_call_run(struct tiara_comm *c, const struct tiara_call *call)
 {
-    if (__builtin_expect(c->arena->dead || tiara_log_enabled(TIARA_LOG_DEBUG), 0))
+    struct tiara_call exact = *call;
+    bool done = false;
+    enum tiara_err err = TIARA_OK;
+
+    if (c->arena && c->arena->dead)
+        tiara_comm_leave(c);
+    if (c->device.possible && !c->facts.mpi_only) {
+        c->device.calls++;
+        err = tiara_stream_drain(c);
+        if (err == TIARA_OK)
+            err = tiara_device_classify(c, &exact);
+        if (err == TIARA_OK)
+            err = tiara_device_run(c, &exact, &done);
+    }
+    if (err != TIARA_OK)
+        return settle(c, err);
+    return done ? TIARA_OK : run_host(c, &exact);
+}
+
+/* Whether the call may be on GPU memory, or there is something to vote on: then it is no fast one. */
+static inline bool is_device_business(const struct tiara_comm *c)
+{
+    return c->device.possible && (tiara_device() || c->device.calls + 1 == c->device.next_vote);
+}
+
+enum tiara_err tiara_call_fast(struct tiara_comm *c, struct tiara_call *call)
+{
+    if (__builtin_expect(
+            c->arena->dead || tiara_log_enabled(TIARA_LOG_DEBUG) || is_device_business(c), 0))
         return tiara_call_run(c, call);
+    c->device.calls++;
     return settle(c, run_fast(c, call));
 }

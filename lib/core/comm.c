@@ -60,6 +60,7 @@ static void state_free(struct tiara_comm *c)
     /* relaxed: see tiara_comm_last; the lock makes this thread the only writer */
     tiara_store_relaxed(&generation, tiara_load_relaxed(&generation) + 1);
     pthread_mutex_unlock(&keyval_lock);
+    tiara_device_comm_fini(c);
     free_plans(c);
     tiara_exec_fini(&c->exec);
     tiara_exec_fini(&c->between);
@@ -100,6 +101,7 @@ static int delete_process(MPI_Comm comm, int keyval, void *value, void *extra)
         PMPI_Comm_delete_attr(states->comm, state_keyval);
     PMPI_Comm_free_keyval(&state_keyval);
     tiara_pool_clear();
+    tiara_device_release();
     tiara_elem_release();
     tiara_config_release();
     return MPI_SUCCESS;
@@ -272,6 +274,8 @@ static void make_facts(struct tiara_comm *c)
     f->chunk_bytes = (size_t)c->config.chunk;
     f->one_shot_max = (size_t)c->config.one_shot;
     f->small_max = TIARA_ARENA_SMALL_MAX;
+    /* A process cannot copy from another's GPU memory. */
+    f->has_pull = f->has_pull && !c->device.possible;
     c->fast_max = c->layout.nnodes == 1 && !f->reproducible ? tiara_tune_small_max(f) : 0;
 }
 
@@ -284,6 +288,8 @@ static void say_hello(struct tiara_hello *hello)
     hello->version = TIARA_VERSION_MAJOR * 10000 + TIARA_VERSION_MINOR * 100 + TIARA_VERSION_PATCH;
     tiara_config_read(&hello->config);
     tiara_topo_local(&hello->topo);
+    hello->device = (int16_t)tiara_device_level();
+    hello->device_direct = tiara_device_mpi_direct();
     if (node >= 0)
         hello->topo.node = hello->topo.machine * 1000003u + (uint64_t)node + 1;
     PMPI_Comm_rank(MPI_COMM_WORLD, &hello->world_rank);
@@ -317,6 +323,7 @@ static enum tiara_err get_acquainted(struct tiara_comm *c, struct tiara_hello *h
         next_id = c->id + 1;
     pthread_mutex_unlock(&keyval_lock);
     adopt_config(c, hello);
+    tiara_device_comm_init(c, hello);
     err = tiara_topo_layout(&c->layout, c->topo, c->size, "", NULL, 0);
     if (err == TIARA_OK)
         err = make_tables(c);

@@ -10,6 +10,7 @@
 #define TIARA_CORE_CORE_H
 
 #include "base/env.h"
+#include "core/device.h"
 #include "exec/arena.h"
 #include "exec/exec.h"
 #include "topo/topo.h"
@@ -23,7 +24,8 @@ struct tiara_config {
     int32_t algo; /* index in tiara_algo_table; -1 auto, -2 the MPI below */
     int32_t inter; /* index; -1 auto */
     int32_t leaders, slots, spin, reproducible, shm, cma;
-    int64_t chunk, one_shot, shm_budget;
+    int32_t cuda_map, reserved;
+    int64_t chunk, one_shot, shm_budget, cuda_cell;
     int64_t warn_us, timeout_us;
 };
 
@@ -36,7 +38,9 @@ int tiara_config_node(void);
 struct tiara_trace *tiara_config_trace(void);
 void tiara_config_release(void);
 
-/* ---- the first exchange: hello.c ---- */
+/* ---- exchanges: hello.c ---- */
+
+struct tiara_comm;
 
 struct tiara_hello {
     struct tiara_topo_facts topo;
@@ -44,7 +48,8 @@ struct tiara_hello {
     int32_t version; /* of the library */
     int32_t world_rank;
     uint32_t next_id; /* above all ids of communicators of this process */
-    uint32_t reserved;
+    int16_t device; /* enum tiara_device_level */
+    int16_t device_direct; /* the MPI takes GPU memory */
 };
 
 /*
@@ -60,11 +65,16 @@ TIARA_MUST_USE enum tiara_err tiara_core_exchange(
 TIARA_MUST_USE enum tiara_err tiara_core_exchange_by(
     MPI_Comm comm, struct tiara_wait *wait, const void *in, void *out, size_t bytes);
 
+/*
+ * A vote of all ranks inside a call: *all_out has the bits that all ranks gave. Collective. Errors: as tiara_core_exchange_by; after an error other
+ * than TIARA_ERR_MPI the communicator must be given up.
+ */
+TIARA_MUST_USE enum tiara_err tiara_core_vote(
+    struct tiara_comm *c, unsigned char mine, unsigned char *all_out);
+
 /* ---- the arenas of this process: arena_pool.c ---- */
 
 struct tiara_pool_entry;
-
-struct tiara_comm;
 
 /*
  * tiara_pool_take() - the arena of @c's node group: shared with other communicators of the same group, or a new one
@@ -121,13 +131,22 @@ enum tiara_count_of {
     TIARA_COUNT_MPI,
     TIARA_COUNT_SMALL,
     TIARA_COUNT_PLAN,
+    TIARA_COUNT_DEVICE, /* on GPUs */
+    TIARA_COUNT_STAGED, /* of the others: GPU memory that went through host memory */
     TIARA_NCOUNT
+};
+
+/* Whom a plan is for. */
+enum tiara_plan_use {
+    TIARA_PLAN_HOST,
+    TIARA_PLAN_BETWEEN, /* over the nodes, for leaders of small calls */
+    TIARA_PLAN_DEVICE
 };
 
 struct tiara_cached_plan {
     const struct tiara_algo *algo;
     struct tiara_algo_opts opts;
-    bool between; /* over the nodes, for leaders of small calls */
+    enum tiara_plan_use use;
     struct tiara_plan plan;
     struct tiara_cached_plan *next;
 };
@@ -149,6 +168,7 @@ struct tiara_comm {
     struct tiara_wait wait; /* for calls without arena */
     struct tiara_exec exec;
     struct tiara_exec between; /* over the column: leaders of small calls */
+    struct tiara_comm_device device;
     MPI_Comm net; /* private; MPI_COMM_NULL on one node */
     void *net_obj;
     char *room; /* [size + 1] for the agreement on a new plan */
@@ -213,7 +233,9 @@ TIARA_MUST_USE enum tiara_err tiara_elem_other(
 void tiara_elem_mpi_fini(struct tiara_elem_mpi *m);
 /* An element of @type that is only moved (all-gather); packed when its layout has holes. */
 TIARA_MUST_USE enum tiara_err tiara_elem_moved(MPI_Datatype type, struct tiara_elem *elem_out);
-/* Strict rounding for reproducible mode: folds of 16-bit floats two by two. */
+/* A float of 16 or 8 bits: sums are rounded once per fold. */
+bool tiara_elem_is_small_float(const struct tiara_elem *elem);
+/* Strict rounding for reproducible mode: folds of small floats two by two. */
 const struct tiara_redop *tiara_elem_strict(
     const struct tiara_redop *redop, struct tiara_redop *room);
 /* Handles that Tiara makes: freed at MPI_Finalize. */
@@ -227,6 +249,9 @@ struct tiara_call {
     void *out;
     size_t count; /* elements of the vector, or of one block */
     struct tiara_elem elem;
+    bool far_in, far_out; /* GPU memory: tiara_device_classify */
+    int ordinal; /* of its device; -1: not both, or not the same */
+    bool begun; /* tiara_call_begin was called */
 };
 
 /*
@@ -234,11 +259,22 @@ struct tiara_call {
  * TIARA_ERR_UNSUPPORTED: this call is for the MPI below, on all ranks alike; nothing was moved.
  */
 TIARA_MUST_USE enum tiara_err tiara_call_run(struct tiara_comm *c, const struct tiara_call *call);
-void tiara_call_choice(struct tiara_comm *c, const struct tiara_call *call,
-    struct tiara_tune_call *q_out, struct tiara_tune_choice *choice_out);
+/* What tune wants to know of a call; @device: on GPUs. */
+void tiara_call_query(const struct tiara_call *call, bool device, struct tiara_tune_call *q_out);
+/* 32 bits that differ when two ranks call differently, or on different communicators. */
+uint32_t tiara_call_digest(const struct tiara_comm *c, const struct tiara_call *call);
+/* Begins the call, once: the wait is its, and node peers may see what it is, as soon as something of it is published. */
+void tiara_call_begin(struct tiara_comm *c, struct tiara_call *call);
+/* The choice in words, for the log. */
+void tiara_call_log(const struct tiara_comm *c, const struct tiara_tune_call *q,
+    const struct tiara_tune_choice *choice);
 /* The plan of a choice, made and agreed upon when it is new. Collective then. */
 TIARA_MUST_USE enum tiara_err tiara_core_plan(struct tiara_comm *c,
-    const struct tiara_tune_choice *choice, bool between, const struct tiara_plan **plan_out);
+    const struct tiara_tune_choice *choice, enum tiara_plan_use use,
+    const struct tiara_plan **plan_out);
+/* Whether it is there already: the same on all ranks. */
+bool tiara_core_has_plan(
+    const struct tiara_comm *c, const struct tiara_tune_choice *choice, enum tiara_plan_use use);
 /* Makes the plans of ordinary all-reduces of all sizes at set-up, where ranks cannot yet have called differently. */
 TIARA_MUST_USE enum tiara_err tiara_core_plan_usual(struct tiara_comm *c);
 /* Small or of any size, for types and operators that MPI does not know, where no arena is to be had. */
@@ -247,8 +283,42 @@ TIARA_MUST_USE enum tiara_err tiara_call_gather_fold(
 TIARA_MUST_USE enum tiara_err tiara_call_scatter_fold(
     struct tiara_comm *c, const struct tiara_call *call);
 /* The same for a native element on one node, up to c->fast_max bytes: without asking what to choose. */
-TIARA_MUST_USE enum tiara_err tiara_call_fast(struct tiara_comm *c, const struct tiara_call *call);
+TIARA_MUST_USE enum tiara_err tiara_call_fast(struct tiara_comm *c, struct tiara_call *call);
 
+/* ---- GPU buffers that only the CPU can work on: near.c ---- */
+
+/*
+ * A copy in host memory of a buffer in GPU memory, for calls that the MPI below does, or that have to be packed. Of a buffer in
+ * host memory: itself.
+ */
+struct tiara_near {
+    void *buf; /* what to give to MPI */
+    void *user;
+    char *copy; /* NULL: host memory */
+    MPI_Aint first; /* bytes from user to the lowest touched one */
+    size_t bytes;
+};
+/* Whether MPI_IN_PLACE, a null pointer or an address in host memory: then nothing has to be done for it. */
+bool tiara_near_is(const void *buf);
+/*
+ * @fetch: the copy has the contents of [@count] elements of @type at @buf; else it has them only where the type has holes. Errors: TIARA_ERR_NOMEM,
+ * TIARA_ERR_SYS, TIARA_ERR_MPI. Close accepts the object after them.
+ */
+TIARA_MUST_USE enum tiara_err tiara_near_open(struct tiara_comm *c, struct tiara_near *near,
+    const void *buf, size_t count, MPI_Datatype type, bool fetch);
+/* @store: writes the copy back. */
+TIARA_MUST_USE enum tiara_err tiara_near_close(
+    struct tiara_comm *c, struct tiara_near *near, bool store);
+
+/*
+ * Packs @count elements of @type at @from, @extent apart and @size bytes of data each, into @to; @unpack: the other way. Returns
+ * MPI's code. The sizes of MPI's calls are ints; so it takes several.
+ */
+int tiara_core_pack(const void *from, MPI_Aint extent, size_t size, size_t count, MPI_Datatype type,
+    char *to, bool unpack);
+
+/* Raises the MPI error @code on @comm, and returns it. */
+int tiara_core_raise_code(MPI_Comm comm, int code);
 /* Raises @err on @comm as an MPI error code, which is returned. */
 int tiara_core_raise(MPI_Comm comm, enum tiara_err err);
 

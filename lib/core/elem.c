@@ -27,7 +27,23 @@ static const struct tiara_redop *redops[TIARA_NTYPE][TIARA_NOPER + 1];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* The types and the operator that Tiara adds to MPI's; made on demand, freed at MPI_Finalize. */
-static MPI_Datatype type_f16 = MPI_DATATYPE_NULL, type_bf16 = MPI_DATATYPE_NULL;
+enum {
+    OWN_F16,
+    OWN_BF16,
+    OWN_E4M3,
+    OWN_E5M2,
+    NOWN
+};
+static struct {
+    const char *name;
+    enum tiara_type type;
+    MPI_Datatype handle;
+} own[NOWN] = {
+    [OWN_F16] = {"TIARA_FLOAT16", TIARA_TYPE_F16, MPI_DATATYPE_NULL},
+    [OWN_BF16] = {"TIARA_BFLOAT16", TIARA_TYPE_BF16, MPI_DATATYPE_NULL},
+    [OWN_E4M3] = {"TIARA_FLOAT8_E4M3", TIARA_TYPE_E4M3, MPI_DATATYPE_NULL},
+    [OWN_E5M2] = {"TIARA_FLOAT8_E5M2", TIARA_TYPE_E5M2, MPI_DATATYPE_NULL},
+};
 static MPI_Op op_avg = MPI_OP_NULL;
 static pthread_mutex_t own_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -147,10 +163,9 @@ static int find_type(MPI_Datatype handle, bool *logical_out)
             *logical_out = types[at].logical;
             return types[at].type - 1;
         }
-    if (handle == type_f16 && handle != MPI_DATATYPE_NULL)
-        return TIARA_TYPE_F16;
-    if (handle == type_bf16 && handle != MPI_DATATYPE_NULL)
-        return TIARA_TYPE_BF16;
+    for (int i = 0; i < NOWN && handle != MPI_DATATYPE_NULL; i++)
+        if (handle == own[i].handle)
+            return (int)own[i].type;
     return -1;
 }
 
@@ -189,7 +204,9 @@ bool tiara_elem_native(MPI_Datatype type, MPI_Op op, struct tiara_elem *e)
     e->type = find_type(type, &logical);
     e->oper = find_oper(op);
     e->packed = false;
-    e->own = e->type == TIARA_TYPE_F16 || e->type == TIARA_TYPE_BF16 || e->oper == TIARA_NOPER;
+    e->own = e->oper == TIARA_NOPER;
+    for (int i = 0; i < NOWN; i++)
+        e->own = e->own || e->type == (int)own[i].type;
     if (e->type < 0 || e->oper < 0)
         return false;
     if (!logical && e->oper >= TIARA_OPER_LAND && e->oper <= TIARA_OPER_LXOR)
@@ -201,30 +218,37 @@ bool tiara_elem_native(MPI_Datatype type, MPI_Op op, struct tiara_elem *e)
     return true;
 }
 
-/* ---- strict rounding: 16-bit floats, each step rounded, so that it does not matter where a fold was cut ---- */
+/* ---- strict rounding: 8- and 16-bit floats, each step rounded, so that it does not matter where a fold was cut ---- */
 
-/* Elements folded at a time, aside, since the target may be any of the sources. */
-#define STRICT_TILE 2048
+bool tiara_elem_is_small_float(const struct tiara_elem *e)
+{
+    return e->type == TIARA_TYPE_F16 || e->type == TIARA_TYPE_BF16 || e->type == TIARA_TYPE_E4M3 ||
+           e->type == TIARA_TYPE_E5M2;
+}
+
+/* Bytes folded at a time, aside, since the target may be any of the sources. */
+#define STRICT_TILE 4096
 
 static enum tiara_err fold_strict(
     const struct tiara_redop *op, void *dst, const void *const *src, int nsrc, size_t n)
 {
     const struct tiara_redop *inner = op->ctx;
-    uint16_t sum[STRICT_TILE];
+    size_t bytes = n * inner->elem_size;
+    unsigned char sum[STRICT_TILE];
     enum tiara_err err = TIARA_OK;
 
     if (nsrc <= 2)
         return inner->fold(inner, dst, src, nsrc, n);
-    for (size_t at = 0; at < n && err == TIARA_OK; at += STRICT_TILE) {
-        size_t count = n - at < STRICT_TILE ? n - at : STRICT_TILE;
-        const void *pair[2] = {(const uint16_t *)src[0] + at, NULL};
+    for (size_t at = 0; at < bytes && err == TIARA_OK; at += STRICT_TILE) {
+        size_t count = bytes - at < STRICT_TILE ? bytes - at : STRICT_TILE;
+        const void *pair[2] = {(const unsigned char *)src[0] + at, NULL};
 
         for (int i = 1; i < nsrc && err == TIARA_OK; i++) {
-            pair[1] = (const uint16_t *)src[i] + at;
-            err = inner->fold(inner, sum, pair, 2, count);
+            pair[1] = (const unsigned char *)src[i] + at;
+            err = inner->fold(inner, sum, pair, 2, count / inner->elem_size);
             pair[0] = sum;
         }
-        memcpy((uint16_t *)dst + at, sum, count * sizeof(*sum));
+        memcpy((unsigned char *)dst + at, sum, count);
     }
     return err;
 }
@@ -259,25 +283,39 @@ static void avg_called_by_mpi(void *in, void *inout, int *len, MPI_Datatype *typ
     PMPI_Abort(MPI_COMM_WORLD, MPI_ERR_OP);
 }
 
-static MPI_Datatype own_type(MPI_Datatype *type, const char *name)
+static MPI_Datatype own_type(int i)
 {
+    MPI_Datatype *handle = &own[i].handle;
+    int bytes = (int)tiara_type_size(own[i].type);
+
     pthread_mutex_lock(&own_lock);
-    if (*type == MPI_DATATYPE_NULL && PMPI_Type_contiguous(2, MPI_BYTE, type) == MPI_SUCCESS) {
-        PMPI_Type_commit(type);
-        PMPI_Type_set_name(*type, name);
+    if (*handle == MPI_DATATYPE_NULL &&
+        PMPI_Type_contiguous(bytes, MPI_BYTE, handle) == MPI_SUCCESS) {
+        PMPI_Type_commit(handle);
+        PMPI_Type_set_name(*handle, own[i].name);
     }
     pthread_mutex_unlock(&own_lock);
-    return *type;
+    return *handle;
 }
 
 MPI_Datatype TIARA_Type_float16(void)
 {
-    return own_type(&type_f16, "TIARA_FLOAT16");
+    return own_type(OWN_F16);
 }
 
 MPI_Datatype TIARA_Type_bfloat16(void)
 {
-    return own_type(&type_bf16, "TIARA_BFLOAT16");
+    return own_type(OWN_BF16);
+}
+
+MPI_Datatype TIARA_Type_float8_e4m3(void)
+{
+    return own_type(OWN_E4M3);
+}
+
+MPI_Datatype TIARA_Type_float8_e5m2(void)
+{
+    return own_type(OWN_E5M2);
 }
 
 MPI_Op TIARA_Op_avg(void)
@@ -292,10 +330,9 @@ MPI_Op TIARA_Op_avg(void)
 void tiara_elem_release(void)
 {
     pthread_mutex_lock(&own_lock);
-    if (type_f16 != MPI_DATATYPE_NULL)
-        PMPI_Type_free(&type_f16);
-    if (type_bf16 != MPI_DATATYPE_NULL)
-        PMPI_Type_free(&type_bf16);
+    for (int i = 0; i < NOWN; i++)
+        if (own[i].handle != MPI_DATATYPE_NULL)
+            PMPI_Type_free(&own[i].handle);
     if (op_avg != MPI_OP_NULL)
         PMPI_Op_free(&op_avg);
     pthread_mutex_unlock(&own_lock);

@@ -42,3 +42,18 @@ enum tiara_err tiara_core_exchange_by(
     }
     return err;
 }
+
+enum tiara_err tiara_core_vote(struct tiara_comm *c, unsigned char mine, unsigned char *all_out)
+{
+    unsigned char *room = (unsigned char *)c->room, *own = room + c->size;
+    enum tiara_err err;
+
+    *own = mine;
+    err = tiara_core_exchange_by(c->comm, tiara_comm_wait(c), own, room, 1);
+    if (err != TIARA_OK && err != TIARA_ERR_MPI)
+        c->room = NULL; /* the exchange is pending and keeps it */
+    *all_out = 0xff;
+    for (int i = 0; i < c->size && err == TIARA_OK; i++)
+        *all_out &= room[i];
+    return err;
+}

@@ -12,16 +12,23 @@
 static bool same_opts(const struct tiara_algo_opts *a, const struct tiara_algo_opts *b)
 {
     return a->coll == b->coll && a->leaders == b->leaders && a->inter == b->inter &&
-           a->one_shot == b->one_shot && a->single_copy == b->single_copy;
+           a->one_shot == b->one_shot && a->single_copy == b->single_copy &&
+           a->node_ring == b->node_ring && a->order == b->order;
 }
 
 static struct tiara_cached_plan *find(
-    const struct tiara_comm *c, const struct tiara_tune_choice *choice, bool between)
+    const struct tiara_comm *c, const struct tiara_tune_choice *choice, enum tiara_plan_use use)
 {
     for (struct tiara_cached_plan *p = c->plans; p; p = p->next)
-        if (p->algo == choice->algo && p->between == between && same_opts(&p->opts, &choice->opts))
+        if (p->algo == choice->algo && p->use == use && same_opts(&p->opts, &choice->opts))
             return p;
     return NULL;
+}
+
+bool tiara_core_has_plan(
+    const struct tiara_comm *c, const struct tiara_tune_choice *choice, enum tiara_plan_use use)
+{
+    return find(c, choice, use) != NULL;
 }
 
 /* The plans of the ranks of one's own node, from which the waits follow. */
@@ -48,8 +55,9 @@ static enum tiara_err depend_on_node(
 }
 
 static enum tiara_err build(struct tiara_comm *c, const struct tiara_tune_choice *choice,
-    bool between, struct tiara_plan *plan)
+    enum tiara_plan_use use, struct tiara_plan *plan)
 {
+    bool between = use == TIARA_PLAN_BETWEEN;
     const struct tiara_layout *l = between ? &c->nodes_layout : &c->layout;
     int rank = between ? c->layout.node_of[c->rank] : c->rank;
     bool flat = choice->algo->flags & TIARA_ALGO_FLAT;
@@ -68,30 +76,30 @@ static enum tiara_err build(struct tiara_comm *c, const struct tiara_tune_choice
 
 /* Scratch memory for the largest chunks that calls with this plan usually have. */
 static enum tiara_err reserve(struct tiara_comm *c, const struct tiara_tune_choice *choice,
-    bool between, const struct tiara_plan *plan)
+    enum tiara_plan_use use, const struct tiara_plan *plan)
 {
+    const size_t most[] = {[TIARA_PLAN_HOST] = c->facts.cell_bytes,
+        [TIARA_PLAN_BETWEEN] = c->facts.small_max,
+        [TIARA_PLAN_DEVICE] = c->facts.device.cell_bytes};
     size_t blocks = plan->coll == TIARA_COLL_ALLREDUCE ? 1 : (size_t)plan->nblocks;
-    size_t bytes = between ? c->facts.small_max : c->facts.cell_bytes / blocks;
-    struct tiara_exec_call call = {
-        .plan = plan, .count = bytes, .elem_size = 1, .slots = between ? 1 : choice->slots};
+    bool between = use == TIARA_PLAN_BETWEEN;
+    struct tiara_exec_call call = {.plan = plan,
+        .count = most[use] / (between ? 1 : blocks),
+        .elem_size = 1,
+        .slots = between ? 1 : choice->slots};
 
+    if (use == TIARA_PLAN_DEVICE)
+        return tiara_device()->node->prepare(c->device.node, &c->exec, &call);
     return tiara_exec_reserve(between ? &c->between : &c->exec, &call);
 }
 
 /* Whether all ranks could prepare the plan. Uses the wait of the call that runs. */
 static enum tiara_err agree(struct tiara_comm *c, enum tiara_err mine)
 {
-    char *room = c->room, *answer = room + c->size;
-    enum tiara_err err;
+    unsigned char all;
+    enum tiara_err err = tiara_core_vote(c, mine == TIARA_OK, &all);
 
-    *answer = mine != TIARA_OK;
-    err = tiara_core_exchange_by(c->comm, tiara_comm_wait(c), answer, room, 1);
-    if (err != TIARA_OK && err != TIARA_ERR_MPI)
-        c->room = NULL; /* the exchange is pending and keeps it; the communicator is given up */
-    for (int i = 0; i < c->size && err == TIARA_OK; i++)
-        if (room[i])
-            err = TIARA_ERR_UNSUPPORTED;
-    return err;
+    return err == TIARA_OK && !(all & 1) ? TIARA_ERR_UNSUPPORTED : err;
 }
 
 static void plan_free(struct tiara_cached_plan *p)
@@ -102,9 +110,9 @@ static void plan_free(struct tiara_cached_plan *p)
 }
 
 enum tiara_err tiara_core_plan(struct tiara_comm *c, const struct tiara_tune_choice *choice,
-    bool between, const struct tiara_plan **plan_out)
+    enum tiara_plan_use use, const struct tiara_plan **plan_out)
 {
-    struct tiara_cached_plan *p = find(c, choice, between);
+    struct tiara_cached_plan *p = find(c, choice, use);
     enum tiara_err err = TIARA_ERR_NOMEM;
 
     if (p) {
@@ -113,19 +121,19 @@ enum tiara_err tiara_core_plan(struct tiara_comm *c, const struct tiara_tune_cho
     }
     p = tiara_alloc(1, sizeof(*p));
     if (p)
-        err = build(c, choice, between, &p->plan);
+        err = build(c, choice, use, &p->plan);
     if (err == TIARA_OK)
-        err = reserve(c, choice, between, &p->plan);
+        err = reserve(c, choice, use, &p->plan);
     err = agree(c, err);
     if (err != TIARA_OK) {
         plan_free(p);
-        if (err == TIARA_ERR_UNSUPPORTED)
+        if (err == TIARA_ERR_UNSUPPORTED && use != TIARA_PLAN_DEVICE)
             c->facts.mpi_only = "a rank could not prepare a plan";
         return err;
     }
     p->algo = choice->algo;
     p->opts = choice->opts;
-    p->between = between;
+    p->use = use;
     p->next = c->plans;
     c->plans = p;
     *plan_out = &p->plan;
@@ -145,10 +153,10 @@ enum tiara_err tiara_core_plan_usual(struct tiara_comm *c)
 
         tiara_tune_choose(&c->facts, &call, &choice);
         if (choice.path == TIARA_PATH_PLAN)
-            err = tiara_core_plan(c, &choice, false, &plan);
+            err = tiara_core_plan(c, &choice, TIARA_PLAN_HOST, &plan);
         if (choice.path == TIARA_PATH_SMALL && c->layout.nnodes > 1) {
             struct tiara_tune_choice inter = {.algo = choice.opts.inter};
-            err = tiara_core_plan(c, &inter, true, &plan);
+            err = tiara_core_plan(c, &inter, TIARA_PLAN_BETWEEN, &plan);
         }
     }
     return err == TIARA_ERR_UNSUPPORTED ? TIARA_OK : err;

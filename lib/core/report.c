@@ -46,7 +46,8 @@ int TIARA_Explain(
     if (!call.elem.redop) {
         snprintf(text, (size_t)size, "the MPI below: it judges this type and operator");
     } else {
-        tiara_call_choice(c, &call, &q, &choice);
+        tiara_call_query(&call, false, &q);
+        tiara_tune_choose(&c->facts, &q, &choice);
         tiara_tune_describe(&c->facts, &q, &choice, text, (size_t)size);
     }
     tiara_elem_mpi_fini(&m);
@@ -54,6 +55,12 @@ int TIARA_Explain(
 }
 
 /* ---- sections ---- */
+
+#ifdef HAVE_CUDA
+static const char cuda_name[] = TIARA_CUDA_NAME;
+#else
+static const char cuda_name[] = "not built in";
+#endif
 
 static void report_build(struct tiara_text *t)
 {
@@ -75,7 +82,7 @@ static void report_build(struct tiara_text *t)
     tiara_text_add(t, "\nalgorithms  ");
     for (int i = 0; tiara_algo_table[i]; i++)
         tiara_text_add(t, " %s", tiara_algo_table[i]->name);
-    tiara_text_add(t, "\ncuda         not built in\nucx          not built in\n");
+    tiara_text_add(t, "\ncuda         %s\nucx          not built in\n", cuda_name);
 }
 
 static const char *yes(bool is)
@@ -118,7 +125,9 @@ static void report_capabilities(struct tiara_text *t)
 
     tiara_text_add(t, "memfd        %s\n", yes(has_memfd()));
     tiara_text_add(t, "cma          %s\n", yes(has_cma()));
-    tiara_text_add(t, "futex        %s\nreductions  ", yes(has_futex()));
+    tiara_text_add(t, "futex        %s\n", yes(has_futex()));
+    tiara_text_add(t, "gpu memory   %s; the MPI takes it: %s\nreductions  ", tiara_device_why(),
+        yes(tiara_device_mpi_direct()));
     for (int i = 0; tiara_redop_isas[i]; i++)
         tiara_text_add(
             t, " %s (%s)", tiara_redop_isas[i]->name, yes(tiara_redop_isas[i]->supported()));
@@ -158,6 +167,22 @@ static void report_state(struct tiara_text *t, const struct tiara_comm *c)
         (unsigned long long)c->calls[TIARA_COUNT_SMALL],
         (unsigned long long)c->calls[TIARA_COUNT_PLAN],
         (unsigned long long)c->calls[TIARA_COUNT_MPI]);
+    tiara_text_add(t, "calls on GPUs, staged through host memory %llu, %llu\n",
+        (unsigned long long)c->calls[TIARA_COUNT_DEVICE],
+        (unsigned long long)c->calls[TIARA_COUNT_STAGED]);
+}
+
+static void report_devices(struct tiara_text *t)
+{
+    const struct tiara_gpu *gpu = tiara_device_wake();
+    char text[8192];
+
+    if (!gpu) {
+        tiara_text_add(t, "none: %s\n", tiara_device_why());
+        return;
+    }
+    gpu->describe(text, sizeof(text));
+    tiara_text_add(t, "%s", text);
 }
 
 int TIARA_Report(int section, MPI_Comm comm, char *text, int size, int *length)
@@ -167,7 +192,7 @@ int TIARA_Report(int section, MPI_Comm comm, char *text, int size, int *length)
     struct tiara_config ignored;
     int rc = MPI_SUCCESS;
 
-    if (size < 0 || section < TIARA_REPORT_BUILD || section > TIARA_REPORT_STATE) {
+    if (size < 0 || section < TIARA_REPORT_BUILD || section > TIARA_REPORT_DEVICES) {
         PMPI_Comm_call_errhandler(MPI_COMM_SELF, MPI_ERR_ARG);
         return MPI_ERR_ARG;
     }
@@ -186,6 +211,8 @@ int TIARA_Report(int section, MPI_Comm comm, char *text, int size, int *length)
         report_capabilities(&t);
     else if (section == TIARA_REPORT_STATE)
         report_state(&t, c);
+    else if (section == TIARA_REPORT_DEVICES)
+        report_devices(&t);
     else
         t.length = tiara_env_describe(text, (size_t)size);
     if (length)

@@ -108,6 +108,8 @@ static void stop_serving(struct tiara_comm *c, const char *why, bool innocent)
     c->fast_max = 0;
     if (c->net_obj)
         tell_other_nodes(c, innocent ? TIARA_EXEC_TAG_LEAVE(bits) : TIARA_EXEC_TAG_ABORT(bits));
+    if (c->device.node)
+        tiara_device()->node->abort(c->device.node);
     if (c->arena) {
         c->arena->comm_id = c->id;
         tiara_arena_fail(c->arena, innocent);

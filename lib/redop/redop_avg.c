@@ -8,6 +8,7 @@
 
 #include "redop/redop_half.h"
 #include "redop/redop_bf16.h"
+#include "redop/redop_fp8.h"
 #include "redop/redop_priv.h"
 
 /* Integers divide towards zero. WIDE holds every value of C and of nranks. */
@@ -49,6 +50,18 @@ DEFINE_FLOAT_FINISH(f16, float)
 DEFINE_FLOAT_FINISH(bf16, float)
 DEFINE_FLOAT_FINISH(f32, float)
 DEFINE_FLOAT_FINISH(f64, double)
+
+#define DEFINE_FP8_FINISH(T)                                                                       \
+    void tiara_redop_finish_##T(const struct tiara_redop *op, void *buf, size_t n, int nranks)     \
+    {                                                                                              \
+        uint8_t *p = buf;                                                                          \
+        (void)op;                                                                                  \
+        for (size_t i = 0; i < n; i++)                                                             \
+            p[i] = fp8_store(T##_format, fp8_load(T##_format, p[i]) / (float)nranks);              \
+    }
+
+DEFINE_FP8_FINISH(e4m3)
+DEFINE_FP8_FINISH(e5m2)
 
 void tiara_redop_finish_c32(const struct tiara_redop *op, void *buf, size_t n, int nranks)
 {

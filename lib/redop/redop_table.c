@@ -75,6 +75,8 @@ static const struct {
     [TIARA_TYPE_U64] = {"u64", 8},
     [TIARA_TYPE_F16] = {"f16", 2},
     [TIARA_TYPE_BF16] = {"bf16", 2},
+    [TIARA_TYPE_E4M3] = {"e4m3", 1},
+    [TIARA_TYPE_E5M2] = {"e5m2", 1},
     [TIARA_TYPE_F32] = {"f32", 4},
     [TIARA_TYPE_F64] = {"f64", 8},
     [TIARA_TYPE_F80] = {"f80", sizeof(long double)},

@@ -1,7 +1,7 @@
 /*
  * The choice. Thresholds say where they were measured; everything here is decided from agreed facts only.
  */
-#include "tune/tune.h"
+#include "tune/tune_priv.h"
 #include <stdio.h>
 
 /* Between nodes, in bytes of a leader's shard: below, fewer rounds win; above, fewer bytes. Virtual nodes, TCP. */
@@ -49,7 +49,7 @@ static bool needs_strict_order(const struct tiara_tune_facts *f, const struct ti
            (f->reproducible || (!c->commutative && !tiara_layout_is_block(f->layout)));
 }
 
-static const struct tiara_algo *choose_inter(
+const struct tiara_algo *tiara_tune_inter(
     const struct tiara_tune_facts *f, const struct tiara_tune_call *c, size_t shard_bytes)
 {
     if (f->inter && (c->commutative || f->inter->flags & TIARA_ALGO_ORDERED))
@@ -80,7 +80,7 @@ static const char *unfit(const struct tiara_tune_facts *f, const struct tiara_tu
     return NULL;
 }
 
-static const struct tiara_algo *choose_algo(const struct tiara_tune_facts *f,
+const struct tiara_algo *tiara_tune_algo(const struct tiara_tune_facts *f,
     const struct tiara_tune_call *c, const char **why, const char **unfit_out)
 {
     if (f->algo) {
@@ -183,11 +183,17 @@ static void choose_flat(const struct tiara_tune_facts *f, const struct tiara_tun
     out->chunk_elems = 1;
 }
 
+int tiara_tune_leaders(const struct tiara_tune_facts *f)
+{
+    int most = f->layout->min_local;
+
+    return f->leaders > 0 && f->leaders < most ? f->leaders : most;
+}
+
 void tiara_tune_choose(const struct tiara_tune_facts *f, const struct tiara_tune_call *c,
     struct tiara_tune_choice *out)
 {
     size_t blocks;
-    int leaders;
 
     *out = (struct tiara_tune_choice){.path = TIARA_PATH_MPI, .slots = f->slots > 0 ? f->slots : 8};
     out->opts.coll = c->coll;
@@ -195,18 +201,19 @@ void tiara_tune_choose(const struct tiara_tune_facts *f, const struct tiara_tune
         out->why = f->mpi_only;
         return;
     }
+    if (c->device) {
+        tiara_tune_choose_device(f, c, out);
+        return;
+    }
     blocks = c->coll == TIARA_COLL_ALLREDUCE ? 1 : (size_t)f->layout->nranks;
-    leaders = f->layout->min_local;
-    if (f->leaders > 0 && f->leaders < leaders)
-        leaders = f->leaders;
     if (small_fits(f, c)) {
         out->path = TIARA_PATH_SMALL;
-        out->opts.inter = choose_inter(f, c, total_bytes(f, c));
+        out->opts.inter = tiara_tune_inter(f, c, total_bytes(f, c));
         out->opts.leaders = small_leaders(f, total_bytes(f, c));
         out->why = "small";
         return;
     }
-    out->algo = choose_algo(f, c, &out->why, &out->unfit);
+    out->algo = tiara_tune_algo(f, c, &out->why, &out->unfit);
     if (!out->algo)
         return;
     if (c->elem_size * blocks > f->cell_bytes && !(out->algo->flags & TIARA_ALGO_FLAT)) {
@@ -215,9 +222,9 @@ void tiara_tune_choose(const struct tiara_tune_facts *f, const struct tiara_tune
     }
     out->path = TIARA_PATH_PLAN;
     out->chunk_elems = choose_chunk(f, c, out->algo);
-    out->opts.leaders = leaders;
+    out->opts.leaders = tiara_tune_leaders(f);
     if (out->algo == &tiara_algo_hier && c->coll == TIARA_COLL_ALLREDUCE)
-        out->opts.inter = choose_inter(f, c, total_bytes(f, c) / (size_t)leaders);
+        out->opts.inter = tiara_tune_inter(f, c, total_bytes(f, c) / (size_t)out->opts.leaders);
     if (out->algo == &tiara_algo_direct && c->coll == TIARA_COLL_ALLREDUCE && f->has_pull)
         out->opts.single_copy = true;
 }
@@ -226,15 +233,18 @@ int tiara_tune_describe(const struct tiara_tune_facts *f, const struct tiara_tun
     const struct tiara_tune_choice *choice, char *text, size_t size)
 {
     const char *inter = choice->opts.inter ? choice->opts.inter->name : "";
-    char how[96] = "", why[160];
+    char how[96] = "", why[160], chunks[64];
 
     snprintf(why, sizeof(why), "%s%s%s", choice->why, choice->unfit ? "; not TIARA_ALGO's: " : "",
         choice->unfit ? choice->unfit : "");
 
     switch (choice->path) {
     case TIARA_PATH_MPI:
-        return snprintf(text, size, "the MPI below: %s", why);
+        return snprintf(text, size, "%s: %s",
+            c->device && !f->mpi_only ? "through host memory" : "the MPI below", why);
     case TIARA_PATH_SMALL:
+        if (c->device)
+            return snprintf(text, size, "packets between GPUs, every rank reduces all: %s", why);
         if (f->layout->nnodes == 1)
             return snprintf(text, size, "small slots, every rank reduces all: %s", why);
         return snprintf(text, size, "small slots, leaders per node: %d, %s between nodes: %s",
@@ -242,12 +252,17 @@ int tiara_tune_describe(const struct tiara_tune_facts *f, const struct tiara_tun
     default:
         break;
     }
+    if (choice->chunk_elems == 0)
+        snprintf(chunks, sizeof(chunks), "in one chunk");
+    else
+        snprintf(chunks, sizeof(chunks), "chunks of %zu bytes, up to %d in flight",
+            choice->chunk_elems * c->elem_size, choice->slots);
     if (choice->algo == &tiara_algo_hier)
         snprintf(how, sizeof(how), " (leaders per node: %d, between nodes: %s)",
             choice->opts.leaders, *inter ? inter : "direct");
     else if (choice->algo == &tiara_algo_direct)
         snprintf(how, sizeof(how), " (%s%s)", choice->opts.one_shot ? "one-shot" : "two-shot",
             choice->opts.single_copy ? ", single copy" : "");
-    return snprintf(text, size, "%s%s, chunks of %zu bytes, up to %d in flight: %s",
-        choice->algo->name, how, choice->chunk_elems * c->elem_size, choice->slots, why);
+    return snprintf(text, size, "%s%s%s, %s: %s", c->device ? "GPUs: " : "", choice->algo->name,
+        how, chunks, why);
 }

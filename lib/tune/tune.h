@@ -12,8 +12,18 @@
 
 enum tiara_path {
     TIARA_PATH_MPI, /* the MPI below */
-    TIARA_PATH_SMALL, /* one exchange of small slots, leaders combine between nodes */
+    TIARA_PATH_SMALL, /* one exchange of small slots, or of packets between GPUs; leaders combine between nodes */
     TIARA_PATH_PLAN /* a plan, in chunks */
+};
+
+/* GPUs that all ranks have and reach, for calls whose buffers are in their memory on all ranks. */
+struct tiara_tune_device {
+    bool ring; /* ranks of a node reach their neighbours in @order only */
+    const int *order; /* ring of local indices; borrowed */
+    bool share; /* peers may read each other's buffers */
+    size_t packets_max; /* bytes of a vector that goes in packets */
+    size_t cell_bytes; /* device memory per chunk in flight */
+    int slots;
 };
 
 /* Equal on all ranks: rank 0's settings, and what every rank can do. */
@@ -32,6 +42,7 @@ struct tiara_tune_facts {
     size_t one_shot_max; /* forced; 0: auto */
     size_t small_max; /* payload of a small slot */
     size_t cell_bytes; /* of a cell; 0: no cells */
+    struct tiara_tune_device device;
 };
 
 struct tiara_tune_call {
@@ -39,6 +50,7 @@ struct tiara_tune_call {
     size_t count; /* elements of the vector (ALLREDUCE) or of one block */
     size_t elem_size;
     bool commutative; /* true for ALLGATHER */
+    bool device; /* in GPU memory on all ranks */
 };
 
 struct tiara_tune_choice {

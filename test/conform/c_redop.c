@@ -63,6 +63,8 @@ static void real_fill(unsigned char *p, enum tiara_type type, struct tiara_test_
     } else if (is_half(type)) {
         half = is_random ? (uint16_t)bits : (uint16_t)half_encode(half_format(type), x);
         memcpy(p, &half, sizeof(half));
+    } else if (is_fp8(type)) {
+        *p = is_random ? (unsigned char)bits : (unsigned char)fp8_encode(type, x);
     } else {
         memcpy(p, is_random ? (void *)&bits : (void *)&f32, sizeof(f32));
     }
@@ -276,6 +278,103 @@ START_TEST(test_fold_all_halves_equal_oracle)
 }
 END_TEST
 
+/* All pairs of 8-bit floats, and of the NaN and infinities among them. */
+static void fp8_check(enum tiara_type type, enum tiara_operator oper)
+{
+    static uint8_t a[65536], b[65536], out[65536];
+    const struct tiara_redop *op = tiara_redop_find(type, oper, "portable");
+    const void *src[] = {a, b};
+
+    for (size_t i = 0; i < LENGTH(a); i++) {
+        a[i] = (uint8_t)i;
+        b[i] = (uint8_t)(i >> 8);
+    }
+    ck_assert_int_eq(op->fold(op, out, src, 2, LENGTH(a)), TIARA_OK);
+    for (size_t i = 0; i < LENGTH(a); i++) {
+        const unsigned code[] = {a[i], b[i]};
+        unsigned expected = fp8_fold(type, oper, code, 2);
+
+        if (out[i] != expected)
+            ck_abort_msg("%s of %02x and %02x: %02x, not %02x", op->name, code[0], code[1], out[i],
+                expected);
+    }
+}
+
+/* Every number divided by counts of ranks: results between all neighbours, halfway too, and denormals. */
+static void fp8_divide_check(enum tiara_type type)
+{
+    const struct tiara_redop *op = tiara_redop_find_avg(type, NULL);
+
+    for (int nranks = 1; nranks <= 600; nranks++) {
+        uint8_t all[256], expected;
+
+        for (size_t i = 0; i < LENGTH(all); i++)
+            all[i] = (uint8_t)i;
+        op->finish(op, all, LENGTH(all), nranks);
+        for (size_t i = 0; i < LENGTH(all); i++) {
+            const uint8_t code = (uint8_t)i;
+
+            oracle_divide(&expected, type, &code, nranks);
+            if (all[i] != expected)
+                ck_abort_msg(
+                    "%s: %02x / %d is %02x, not %02x", op->name, code, nranks, all[i], expected);
+        }
+    }
+}
+
+START_TEST(test_fold_all_8_bit_floats_equal_oracle)
+{
+    enum tiara_type type = _i == 0 ? TIARA_TYPE_E4M3 : TIARA_TYPE_E5M2;
+
+    for (int oper = TIARA_OPER_SUM; oper <= TIARA_OPER_MAX; oper++)
+        fp8_check(type, (enum tiara_operator)oper);
+    fp8_divide_check(type);
+}
+END_TEST
+
+/* Stated here without the oracle: what the formats are, and what happens at their ends. */
+START_TEST(test_fold_8_bit_floats_are_those_of_the_ocp)
+{
+    static const struct {
+        enum tiara_type type;
+        enum tiara_operator oper;
+        uint8_t a, b, result;
+    } rows[] = {
+        {TIARA_TYPE_E4M3, TIARA_OPER_SUM, 0x38, 0x38, 0x40}, /* 1 + 1 = 2 */
+        {TIARA_TYPE_E4M3, TIARA_OPER_SUM, 0x7e, 0x7e, 0x7e}, /* 448 + 448 saturates */
+        {TIARA_TYPE_E4M3, TIARA_OPER_SUM, 0xfe, 0xfe, 0xfe},
+        {TIARA_TYPE_E4M3, TIARA_OPER_SUM, 0x7e, 0x58,
+            0x7e}, /* 448 + 16: halfway to what is not there */
+        {TIARA_TYPE_E4M3, TIARA_OPER_SUM, 0x01, 0x01, 0x02}, /* 2^-9 twice: denormals stay */
+        {TIARA_TYPE_E4M3, TIARA_OPER_SUM, 0x48, 0x31, 0x49}, /* 4 + 9/16: 4.5 */
+        {TIARA_TYPE_E4M3, TIARA_OPER_PROD, 0x08, 0x30, 0x04}, /* 2^-6 / 2 */
+        {TIARA_TYPE_E4M3, TIARA_OPER_PROD, 0x01, 0x30, 0x00}, /* 2^-9 / 2: a tie, to even */
+        {TIARA_TYPE_E4M3, TIARA_OPER_PROD, 0x03, 0x30, 0x02}, /* 1.5 units: a tie, to even */
+        {TIARA_TYPE_E4M3, TIARA_OPER_SUM, 0xff, 0x38, 0x7f}, /* NaN */
+        {TIARA_TYPE_E4M3, TIARA_OPER_MAX, 0xff, 0x38, 0xff}, /* 1 is not above NaN */
+        {TIARA_TYPE_E4M3, TIARA_OPER_MIN, 0x80, 0x00, 0x80}, /* 0 is not below -0 */
+        {TIARA_TYPE_E5M2, TIARA_OPER_SUM, 0x3c, 0x3c, 0x40}, /* 1 + 1 = 2 */
+        {TIARA_TYPE_E5M2, TIARA_OPER_SUM, 0x7b, 0x7b, 0x7b}, /* 57344 twice saturates */
+        {TIARA_TYPE_E5M2, TIARA_OPER_SUM, 0xfc, 0x3c, 0xfb}, /* -infinity saturates */
+        {TIARA_TYPE_E5M2, TIARA_OPER_SUM, 0x7c, 0xfc, 0x7f}, /* infinities cancel: NaN */
+        {TIARA_TYPE_E5M2, TIARA_OPER_MAX, 0x7b, 0x7c, 0x7c}, /* and are copied by MAX */
+        {TIARA_TYPE_E5M2, TIARA_OPER_MIN, 0xfd, 0xfc, 0xfd},
+        {TIARA_TYPE_E5M2, TIARA_OPER_PROD, 0x01, 0x38, 0x00}, /* 2^-16 / 2: a tie, to even */
+        {TIARA_TYPE_E5M2, TIARA_OPER_PROD, 0x03, 0x38, 0x02},
+    };
+
+    for (size_t i = 0; i < LENGTH(rows); i++) {
+        const struct tiara_redop *op = tiara_redop_find(rows[i].type, rows[i].oper, NULL);
+        const void *src[] = {&rows[i].a, &rows[i].b};
+        uint8_t out;
+
+        ck_assert_int_eq(op->fold(op, &out, src, 2, 1), TIARA_OK);
+        ck_assert_msg(out == rows[i].result, "%s of %02x and %02x: %02x, not %02x", op->name,
+            rows[i].a, rows[i].b, out, rows[i].result);
+    }
+}
+END_TEST
+
 START_TEST(test_find_undefined_pair_is_null)
 {
     for (int t = 0; t < TIARA_NTYPE; t++)
@@ -367,6 +466,8 @@ int main(void)
     tcase_add_test(tcase, test_fold_any_misalignment_equals_oracle);
     tcase_add_test(tcase, test_fold_pieces_by_mixed_rows_equal_the_whole);
     tcase_add_loop_test(tcase, test_fold_all_halves_equal_oracle, 0, 2);
+    tcase_add_loop_test(tcase, test_fold_all_8_bit_floats_equal_oracle, 0, 2);
+    tcase_add_test(tcase, test_fold_8_bit_floats_are_those_of_the_ocp);
     tcase_add_test(tcase, test_find_undefined_pair_is_null);
     tcase_add_test(tcase, test_find_row_says_what_it_is);
     tcase_add_loop_test(tcase, test_avg_equals_oracle, 0, TIARA_NTYPE);

@@ -2,7 +2,8 @@
  * The oracle of the redop tests: one element of one fold, by plain scalar arithmetic.
  *
  * It shares no code and no method with the library: integers as 64 bits cut to size after each
- * step, 16-bit floats by their definition (ldexp and rint), the others by C's own operators.
+ * step, 16-bit floats by their definition (ldexp and rint), 8-bit ones by a search among all numbers
+ * that they can be, the others by C's own operators.
  */
 #ifndef TIARA_TEST_REDOP_ORACLE_H
 #define TIARA_TEST_REDOP_ORACLE_H
@@ -31,6 +32,11 @@ static bool is_complex(enum tiara_type type)
 static bool is_half(enum tiara_type type)
 {
     return type == TIARA_TYPE_F16 || type == TIARA_TYPE_BF16;
+}
+
+static bool is_fp8(enum tiara_type type)
+{
+    return type == TIARA_TYPE_E4M3 || type == TIARA_TYPE_E5M2;
 }
 
 static bool is_defined(enum tiara_type type, enum tiara_operator oper)
@@ -172,6 +178,75 @@ static unsigned half_fold(
     return isnan(acc) ? best | 1u << (f.fraction_bits - 1) : best;
 }
 
+/* 8-bit floats, by their definition: all numbers in a table, and the nearest of them by a search. */
+
+static double fp8_decode(enum tiara_type type, unsigned code)
+{
+    bool is_e4m3 = type == TIARA_TYPE_E4M3;
+    int fraction_bits = is_e4m3 ? 3 : 2, bias = is_e4m3 ? 7 : 15;
+    int exponent = (int)(code & 0x7f) >> fraction_bits;
+    int fraction = (int)code & ((1 << fraction_bits) - 1);
+    double x = exponent == 0 ? ldexp(fraction, 1 - bias - fraction_bits)
+                             : ldexp(1 + ldexp(fraction, -fraction_bits), exponent - bias);
+
+    if (is_e4m3 && exponent == 15 && fraction == 7)
+        x = NAN;
+    if (!is_e4m3 && exponent == 31)
+        x = fraction == 0 ? INFINITY : NAN;
+    return code & 0x80 ? -x : x;
+}
+
+/* The same, computed once. */
+static double fp8_value(enum tiara_type type, unsigned code)
+{
+    static double values[2][256];
+    double *row = values[type == TIARA_TYPE_E4M3];
+
+    if (row[1] == 0) {
+        for (unsigned c = 0; c < 256; c++)
+            row[c] = fp8_decode(type, c);
+    }
+    return row[code & 0xff];
+}
+
+/* The nearest number, of two the one with the even code; beyond the largest that one. */
+static unsigned fp8_encode(enum tiara_type type, double x)
+{
+    unsigned best = 0, last = type == TIARA_TYPE_E4M3 ? 0x7e : 0x7b;
+    double mag = fmin(fabs(x), fp8_value(type, last));
+
+    if (isnan(x))
+        return 0x7f;
+    for (unsigned code = 1; code <= last; code++) {
+        double was = fabs(mag - fp8_value(type, best)), is = fabs(mag - fp8_value(type, code));
+
+        if (is < was || (is == was && code % 2 == 0))
+            best = code;
+    }
+    return best | (signbit(x) ? 0x80 : 0);
+}
+
+static unsigned fp8_fold(
+    enum tiara_type type, enum tiara_operator oper, const unsigned *code, int nsrc)
+{
+    unsigned best = code[0];
+    float acc = (float)fp8_value(type, code[0]);
+
+    for (int k = 1; k < nsrc; k++) {
+        float x = (float)fp8_value(type, code[k]);
+
+        if (oper == TIARA_OPER_SUM)
+            acc += x;
+        else if (oper == TIARA_OPER_PROD)
+            acc *= x;
+        else if (oper == TIARA_OPER_MIN ? x < acc : acc < x) {
+            acc = x;
+            best = code[k];
+        }
+    }
+    return oper <= TIARA_OPER_PROD ? fp8_encode(type, acc) : best;
+}
+
 /* The other floats. src[k] points to the element in source k. */
 
 #define DEFINE_FLOAT_FOLD(NAME, F)                                                                 \
@@ -240,6 +315,16 @@ static void oracle_halves(unsigned char *out, enum tiara_type type, enum tiara_o
     memcpy(out, &result, sizeof(result));
 }
 
+static void oracle_fp8(unsigned char *out, enum tiara_type type, enum tiara_operator oper,
+    const unsigned char **src, int nsrc)
+{
+    unsigned code[ORACLE_MAX_SRC] = {0};
+
+    for (int k = 0; k < nsrc; k++)
+        code[k] = *src[k];
+    *out = (unsigned char)fp8_fold(type, oper, code, nsrc);
+}
+
 /* One element of a fold; src[k] points to it in source k. */
 static void oracle(unsigned char *out, enum tiara_type type, enum tiara_operator oper,
     const unsigned char **src, int nsrc)
@@ -252,6 +337,8 @@ static void oracle(unsigned char *out, enum tiara_type type, enum tiara_operator
         memcpy(out, src[0], tiara_type_size(type));
     } else if (is_half(type)) {
         oracle_halves(out, type, oper, src, nsrc);
+    } else if (is_fp8(type)) {
+        oracle_fp8(out, type, oper, src, nsrc);
     } else if (type == TIARA_TYPE_F32) {
         f32[0] = f32_fold(oper, src, nsrc);
         memcpy(out, f32, sizeof(f32[0]));
@@ -287,6 +374,8 @@ static void oracle_divide(
         struct half_format f = half_format(type);
         bits = half_encode(f, (float)half_decode(f, (unsigned)bits) / (float)nranks);
         memcpy(out, &bits, sizeof(uint16_t));
+    } else if (is_fp8(type)) {
+        *out = (unsigned char)fp8_encode(type, (float)fp8_value(type, *sum) / (float)nranks);
     } else if (type == TIARA_TYPE_F32 || type == TIARA_TYPE_C32) {
         memcpy(f32, sum, tiara_type_size(type));
         for (size_t part = 0; part < tiara_type_size(type) / sizeof(f32[0]); part++)

@@ -69,6 +69,20 @@ static void random_facts(struct tiara_test_random *random, struct tiara_tune_fac
     f->cell_bytes = f->has_arena && below(random, 8) != 0 ? 4096 * (1 + below(random, 64)) : 0;
 }
 
+/* Rings of 1 .. 8 ranks that are not in ascending order. */
+static const int rings[9][8] = {{0}, {0}, {0, 1}, {0, 2, 1}, {0, 2, 1, 3}, {0, 2, 4, 1, 3},
+    {0, 2, 4, 1, 3, 5}, {0, 2, 4, 6, 1, 3, 5}, {0, 2, 4, 6, 1, 3, 5, 7}};
+
+static void random_device(struct tiara_test_random *random, struct tiara_tune_facts *f)
+{
+    f->device = (struct tiara_tune_device){.ring = below(random, 2),
+        .order = rings[f->layout->max_local],
+        .share = below(random, 2),
+        .packets_max = 16384,
+        .cell_bytes = 4096 * (1 + below(random, 512)),
+        .slots = 4};
+}
+
 static void random_call(struct tiara_test_random *random, struct tiara_tune_call *c)
 {
     static const size_t odd_sizes[] = {1, 2, 3, 4, 8, 12, 16, 32, 100, 5000, 300000};
@@ -77,6 +91,7 @@ static void random_call(struct tiara_test_random *random, struct tiara_tune_call
     c->count = 1 + any_size(random, 24);
     c->elem_size = below(random, 2) ? 8 : odd_sizes[below(random, 11)];
     c->commutative = c->coll == TIARA_COLL_ALLGATHER || below(random, 4) != 0;
+    c->device = below(random, 3) == 0;
 }
 
 static const char *name_of(const struct tiara_algo *algo)
@@ -95,17 +110,19 @@ static void test_case_init(struct test_case *t, struct tiara_test_random *random
     random_facts(random, &t->facts);
     random_call(random, &t->call);
     t->facts.layout = &t->layout;
+    random_device(random, &t->facts);
     t->blocks = c->coll == TIARA_COLL_ALLREDUCE ? 1 : (size_t)t->layout.nranks;
     tiara_tune_choose(&t->facts, &t->call, &t->choice);
     snprintf(t->name, sizeof(t->name),
-        "%s: algo %s inter %s%s%s%s leaders %d slots %d chunk %zu one-shot %zu cell %zu; %s of "
+        "%s: algo %s inter %s%s%s%s leaders %d slots %d chunk %zu one-shot %zu cell %zu%s%s; %s of "
         "%zu x %zu%s -> path %d, %s between %s, chunks of %zu, %d slots: %s",
         t->text, name_of(f->algo), name_of(f->inter), f->mpi_only ? " mpi-only" : "",
         f->reproducible ? " reproducible" : "", f->has_arena ? " arena" : "", f->leaders, f->slots,
-        f->chunk_bytes, f->one_shot_max, f->cell_bytes, tiara_coll_name(c->coll), c->count,
-        c->elem_size, c->commutative ? "" : " not commutative", t->choice.path,
-        name_of(t->choice.algo), name_of(t->choice.opts.inter), t->choice.chunk_elems,
-        t->choice.slots, t->choice.why ? t->choice.why : "NULL");
+        f->chunk_bytes, f->one_shot_max, c->device ? f->device.cell_bytes : f->cell_bytes,
+        c->device ? " GPUs" : "", c->device && f->device.ring ? " in a ring" : "",
+        tiara_coll_name(c->coll), c->count, c->elem_size, c->commutative ? "" : " not commutative",
+        t->choice.path, name_of(t->choice.algo), name_of(t->choice.opts.inter),
+        t->choice.chunk_elems, t->choice.slots, t->choice.why ? t->choice.why : "NULL");
 }
 
 static void test_case_fini(struct test_case *t)
@@ -138,6 +155,18 @@ static bool is_ordered(const struct tiara_algo *algo, const struct tiara_layout 
            (algo->flags & TIARA_ALGO_ORDERED_BLOCK && tiara_layout_is_block(layout));
 }
 
+/* Where GPUs reach their neighbours only, plans read nobody else. */
+static void check_ring(struct test_case *t)
+{
+    const struct tiara_tune_choice *ch = &t->choice;
+    bool around = ch->algo == &tiara_algo_node_ring || ch->opts.node_ring;
+
+    if (!t->call.device || !t->facts.device.ring || t->layout.max_local == 1)
+        return;
+    holds(t, around || ch->algo->flags & TIARA_ALGO_FLAT);
+    holds(t, !around || ch->opts.order == t->facts.device.order);
+}
+
 static void check_plan(struct test_case *t)
 {
     const struct tiara_tune_choice *ch = &t->choice;
@@ -148,15 +177,17 @@ static void check_plan(struct test_case *t)
     holds(t, ch->opts.coll == t->call.coll);
     holds(t, !(ch->algo->flags & TIARA_ALGO_NODE) || t->layout.nnodes == 1);
     holds(t, t->call.commutative || is_ordered(ch->algo, &t->layout));
-    holds(t, ch->chunk_elems >= 1);
-    holds(t, ch->slots >= 1 && ch->slots <= TIARA_SLOTS);
+    holds(t, ch->chunk_elems >= 1 || (t->call.device && ch->opts.single_copy));
+    holds(t, ch->slots >= 1 && ch->slots <= (t->call.device ? f->device.slots : TIARA_SLOTS));
     holds(t, ch->opts.leaders >= 0 && ch->opts.leaders <= t->layout.min_local);
-    holds(t, !ch->opts.single_copy || f->has_pull);
+    holds(t, !ch->opts.single_copy || (t->call.device ? f->device.share : f->has_pull));
+    check_ring(t);
     holds(t, !ch->opts.inter || ch->opts.inter->flags & TIARA_ALGO_FLAT);
     holds(t, !ch->opts.inter || t->call.commutative || ch->opts.inter->flags & TIARA_ALGO_ORDERED);
     if (!(ch->algo->flags & TIARA_ALGO_FLAT)) {
         holds(t, f->has_arena);
-        holds(t, ch->chunk_elems * t->call.elem_size * t->blocks <= f->cell_bytes);
+        holds(t, ch->chunk_elems * t->call.elem_size * t->blocks <=
+                     (t->call.device ? f->device.cell_bytes : f->cell_bytes));
     }
 }
 
@@ -167,7 +198,9 @@ static void check_small(struct test_case *t)
 
     holds(t, t->call.coll == TIARA_COLL_ALLREDUCE);
     holds(t, f->has_arena);
-    holds(t, t->call.count * t->call.elem_size <= f->small_max);
+    holds(t, t->call.count * t->call.elem_size <=
+                 (t->call.device ? f->device.packets_max : f->small_max));
+    holds(t, !t->call.device || (t->layout.nnodes == 1 && !f->device.ring));
     if (t->layout.nnodes == 1)
         return;
     holds(t, ch->opts.leaders >= 0 && ch->opts.leaders <= t->layout.min_local);
@@ -190,7 +223,7 @@ static void check_valid(struct test_case *t)
         holds(t, t->choice.why == t->facts.mpi_only);
     }
     /* With shared memory, or a fixed order to keep, an all-reduce is Tiara's own. */
-    if (!t->facts.mpi_only && t->call.coll == TIARA_COLL_ALLREDUCE &&
+    if (!t->facts.mpi_only && !t->call.device && t->call.coll == TIARA_COLL_ALLREDUCE &&
         (t->facts.cell_bytes > 0 || t->facts.reproducible))
         holds(t, t->choice.path != TIARA_PATH_MPI);
 }
@@ -227,7 +260,7 @@ static void check_small_max(struct test_case *t)
     size_t max = tiara_tune_small_max(&t->facts);
 
     holds(t, max <= t->facts.small_max);
-    if (t->layout.nnodes == 1 && t->call.coll == TIARA_COLL_ALLREDUCE)
+    if (t->layout.nnodes == 1 && t->call.coll == TIARA_COLL_ALLREDUCE && !t->call.device)
         holds(
             t, (t->call.count * t->call.elem_size <= max) == (t->choice.path == TIARA_PATH_SMALL));
 }
@@ -257,6 +290,7 @@ static bool is_proved(const struct proved *p)
         if (q->text == p->text && q->algo == p->algo && q->opts.coll == p->opts.coll &&
             q->opts.leaders == p->opts.leaders && q->opts.inter == p->opts.inter &&
             q->opts.one_shot == p->opts.one_shot && q->opts.single_copy == p->opts.single_copy &&
+            q->opts.node_ring == p->opts.node_ring && q->opts.order == p->opts.order &&
             q->is_ordered == p->is_ordered && q->is_left_fold == p->is_left_fold)
             return true;
     }
@@ -344,12 +378,15 @@ static void check_forced(struct test_case *t)
 
     if (f->mpi_only)
         return;
-    if (f->algo && !f->reproducible && may_run(t, f->algo))
+    /* Between GPUs, not every algorithm can be run that can be run on hosts. */
+    if (f->algo && !f->reproducible && may_run(t, f->algo) &&
+        (!t->call.device ||
+            (ch->path != TIARA_PATH_MPI && (!f->device.ring || f->algo->flags & TIARA_ALGO_FLAT))))
         holds(t, ch->path == TIARA_PATH_PLAN && ch->algo == f->algo);
     if (ch->path != TIARA_PATH_PLAN)
         return;
     if (f->slots)
-        holds(t, ch->slots == f->slots);
+        holds(t, ch->slots == f->slots || (t->call.device && ch->slots == f->device.slots));
     if (f->chunk_bytes)
         holds(t, ch->chunk_elems == 1 || chunk_bytes <= f->chunk_bytes);
     if (f->leaders && ch->algo->flags & TIARA_ALGO_HIER)
@@ -390,9 +427,12 @@ static void check_chunk_is_no_crumb(struct test_case *t)
     bool is_flat = t->choice.algo && t->choice.algo->flags & TIARA_ALGO_FLAT;
     size_t elem_bytes = t->call.elem_size * t->blocks, least = 8192;
 
-    if (!is_flat && least > t->facts.cell_bytes / 2)
-        least = t->facts.cell_bytes / 2;
-    if (t->choice.path != TIARA_PATH_PLAN || t->facts.chunk_bytes || elem_bytes * 128 > least)
+    size_t cell = t->call.device ? t->facts.device.cell_bytes : t->facts.cell_bytes;
+
+    if (!is_flat && least > cell / 2)
+        least = cell / 2;
+    if (t->choice.path != TIARA_PATH_PLAN || t->facts.chunk_bytes || elem_bytes * 128 > least ||
+        (t->call.device && t->choice.opts.single_copy))
         return;
     holds(t, t->choice.chunk_elems * elem_bytes >= least || t->choice.chunk_elems >= t->call.count);
 }
@@ -407,9 +447,10 @@ END_TEST
 
 static void check_description(struct test_case *t)
 {
-    const char *name = t->choice.path == TIARA_PATH_PLAN  ? t->choice.algo->name
-                       : t->choice.path == TIARA_PATH_MPI ? "MPI"
-                                                          : "small";
+    const char *name = t->choice.path == TIARA_PATH_PLAN ? t->choice.algo->name
+                       : t->choice.path == TIARA_PATH_MPI
+                           ? (t->call.device && !t->facts.mpi_only ? "host memory" : "MPI")
+                           : (t->call.device ? "packets" : "small");
     static const size_t sizes[] = {1, 2, 7, 40, 80, 512};
     struct tiara_test_guarded guarded;
     char whole[512];

@@ -1,0 +1,22 @@
+/*
+ * Private to lib/tune: what the choices for host and for GPU memory share.
+ */
+#ifndef TIARA_TUNE_PRIV_H
+#define TIARA_TUNE_PRIV_H
+
+#include "tune/tune.h"
+
+/* The algorithm by layout, setting and order; NULL: the MPI below. */
+const struct tiara_algo *tiara_tune_algo(const struct tiara_tune_facts *f,
+    const struct tiara_tune_call *c, const char **why, const char **unfit_out);
+/* Between nodes, for a leader's part of @shard_bytes. */
+const struct tiara_algo *tiara_tune_inter(
+    const struct tiara_tune_facts *f, const struct tiara_tune_call *c, size_t shard_bytes);
+/* Ranks of each node that speak to other nodes. */
+int tiara_tune_leaders(const struct tiara_tune_facts *f);
+
+/* Fills the rest of a choice whose path is still the MPI's, which stands for host memory here. */
+void tiara_tune_choose_device(const struct tiara_tune_facts *f, const struct tiara_tune_call *c,
+    struct tiara_tune_choice *out);
+
+#endif
