@@ -1,9 +1,9 @@
 /*
  * What tiara-bench's files share: options, types, test data, buffers, timing, output.
  *
- * The one idea: a *run* is one collective on one communicator, measured for one or two *sides* (Tiara, and
- * the MPI below it) over a list of sizes. Everything that decides how long or how often something is done is
- * a function of values that are equal on all ranks, so the ranks never have to agree by luck.
+ * The one idea: a *run* is one collective on one communicator, measured for one or two *sides* (Tiara, and the MPI
+ * below it or NCCL) over a list of sizes. Everything that decides how long or how often something is done is a
+ * function of values that are equal on all ranks, so the ranks never have to agree by luck.
  *
  * Only tiara.h and MPI are used, as any program would. Functions that print, print on rank 0 only.
  */
@@ -38,7 +38,9 @@ enum bench_type_kind {
     BENCH_UINT,
     BENCH_FLOAT,
     BENCH_FLOAT16,
-    BENCH_BFLOAT16
+    BENCH_BFLOAT16,
+    BENCH_E4M3, /* 8-bit floats */
+    BENCH_E5M2
 };
 struct bench_type {
     const char *name; /* what -T takes */
@@ -104,8 +106,11 @@ enum bench_coll {
 enum bench_side {
     BENCH_TIARA,
     BENCH_MPI,
+    BENCH_NCCL,
     BENCH_NSIDES
 };
+/* off_cache: as much as the cache of where the buffers are. */
+#define BENCH_WHOLE_CACHE SIZE_MAX
 
 struct bench_options {
     enum bench_coll coll;
@@ -116,8 +121,11 @@ struct bench_options {
     long iterations; /* 0 = chosen per size */
     long warmup; /* -1 = chosen per size */
     double max_time; /* seconds per size and side; 0 = no bound */
-    size_t off_cache; /* bytes that each rank's buffers shall cover; 0 = reuse the same buffers */
-    bool side[BENCH_NSIDES];
+    /* Bytes that each rank's buffers shall cover, or BENCH_WHOLE_CACHE; 0 = reuse the same buffers. */
+    size_t off_cache;
+    bool side[BENCH_NSIDES]; /* one or two, of which one is Tiara */
+    bool cuda; /* the buffers are in GPU memory */
+    bool stream; /* Tiara's calls are ordered in a stream */
     bool in_place;
     bool validate;
     bool show_full, show_tail, show_validation, show_bandwidth, show_progress;
@@ -130,6 +138,8 @@ struct bench_options {
 bool bench_options_parse(struct bench_options *opts, int argc, char **argv, struct bench_why *why);
 void bench_options_print_help(FILE *out);
 const char *bench_coll_name(enum bench_coll coll);
+/* The side that Tiara is compared with; BENCH_NSIDES: none. */
+enum bench_side bench_other_side(const struct bench_options *opts);
 
 /* ---- one size of one run ---- */
 
@@ -179,15 +189,33 @@ bool bench_data_check_input(
 
 /* ---- buffers (bench_buffers.c) ---- */
 
-struct bench_buffers {
-    char *send, *recv; /* owned; nslots slots each, pages of their own */
-    size_t send_stride, recv_stride; /* bytes from slot to slot */
-    size_t nslots; /* 1, or as many as --off-cache needs */
+struct bench_device; /* bench_device.h */
+struct bench_nccl;
+
+enum bench_buffer {
+    BENCH_SEND,
+    BENCH_RECV
 };
-/* Collective. Checks first that the memory is there, then allocates; all ranks return the same. */
+/* Indexed by enum bench_buffer. Near: what the CPU reaches; slot 0 itself, or pinned memory as large as a slot. */
+struct bench_buffers {
+    char *slots[2]; /* owned; nslots slots each, pages of their own */
+    char *near[2]; /* owned when it is not slot 0 */
+    size_t stride[2]; /* bytes from slot to slot */
+    size_t nslots; /* 1, or as many as --off-cache needs */
+    size_t off_cache; /* bytes that they were to cover */
+    struct bench_device *device; /* borrowed; NULL: host memory */
+};
+/* Collective. Checks first that the memory is there, then allocates; all ranks return the same. @device: NULL: host memory. */
 bool bench_buffers_init(struct bench_buffers *buffers, const struct bench_options *opts,
-    const struct bench_shape *largest, MPI_Comm comm, struct bench_why *why);
+    const struct bench_shape *largest, struct bench_device *device, MPI_Comm comm,
+    struct bench_why *why);
 void bench_buffers_fini(struct bench_buffers *buffers);
+char *bench_buffers_slot(const struct bench_buffers *buffers, enum bench_buffer which, size_t slot);
+/* The first @bytes of a slot become those of near, and the other way round. False after the device kept the failure. */
+bool bench_buffers_store(
+    const struct bench_buffers *buffers, enum bench_buffer which, size_t slot, size_t bytes);
+bool bench_buffers_fetch(
+    const struct bench_buffers *buffers, enum bench_buffer which, size_t slot, size_t bytes);
 /* The size of the last-level cache, or 32 MiB where the system does not tell. */
 size_t bench_cache_bytes(void);
 
@@ -195,6 +223,8 @@ size_t bench_cache_bytes(void);
 
 struct bench_run {
     const struct bench_options *opts;
+    struct bench_device *device; /* owned; NULL: host memory */
+    struct bench_nccl *nccl; /* owned; NULL: not a side */
     struct bench_data data;
     struct bench_buffers buffers;
     MPI_Comm comm; /* the measured calls; errors return */
@@ -206,9 +236,16 @@ struct bench_run {
 /* Collective. False with a sentence on all ranks; the run can be finished either way. */
 bool bench_run_init(struct bench_run *run, const struct bench_options *opts, struct bench_why *why);
 void bench_run_fini(struct bench_run *run);
-/* The measured call; an MPI error code. */
+/*
+ * The measured call; an MPI error code. It may only have been enqueued: the data are there after bench_run_wait,
+ * and errors of Tiara's after bench_run_settle.
+ */
 int bench_run_call(const struct bench_run *run, enum bench_side side,
     const struct bench_shape *shape, size_t slot);
+int bench_run_wait(const struct bench_run *run, enum bench_side side);
+int bench_run_settle(const struct bench_run *run, enum bench_side side);
+/* Whether @code is MPI_SUCCESS on all ranks; else @why says what failed on the lowest one. Collective. */
+bool bench_run_agree(const struct bench_run *run, int code, struct bench_why *why);
 /* One call with fresh data, checked everywhere. Collective; false on all ranks with the lowest bad rank's difference. */
 bool bench_run_check(struct bench_run *run, enum bench_side side, const struct bench_shape *shape,
     struct bench_why *why);
@@ -218,7 +255,7 @@ struct bench_stats {
     double avg, median, min, max, p90, p99;
 };
 struct bench_ratio {
-    double median, p25, p75; /* of Tiara's time / MPI's, per round */
+    double median, p25, p75; /* of Tiara's time / the other side's, per round */
 };
 struct bench_result {
     struct bench_shape shape;

@@ -4,7 +4,7 @@
  *
  * What makes the data good:
  *   - all numbers are integers so small that every partial sum, in any order, is exact in the element type; so
- *     results are compared bit by bit, also in bfloat16. Sums of 8- and 16-bit integers wrap on purpose.
+ *     results are compared bit by bit, also in 8-bit floats. Sums of 8- and 16-bit integers wrap on purpose.
  *   - the index goes through a hash, so that a block in the wrong place differs almost everywhere;
  *   - ranks weigh differently, so that a rank left out, or counted twice, shows.
  *
@@ -46,6 +46,10 @@ static int64_t exact_limit(const struct bench_type *type, enum bench_op_id op)
         return 1 << 11;
     case BENCH_BFLOAT16:
         return 1 << 8;
+    case BENCH_E4M3:
+        return 1 << 4;
+    case BENCH_E5M2:
+        return 1 << 3;
     case BENCH_FLOAT:
         return type->bytes == sizeof(float) ? 1 << 24 : (int64_t)1 << 53;
     default:
@@ -127,7 +131,8 @@ void bench_data_fini(struct bench_data *data)
 /* The middle of the values at @index; in unsigned types they straddle the sign bit of the signed ones. */
 static uint64_t centre(const struct bench_data *data, uint64_t index)
 {
-    uint64_t value = (hash(index) >> 32) % 201 - 100;
+    bool is_narrow = data->type->kind == BENCH_E4M3 || data->type->kind == BENCH_E5M2;
+    uint64_t value = is_narrow ? (hash(index) >> 32) % 3 - 1 : (hash(index) >> 32) % 201 - 100;
     if (data->type->kind == BENCH_UINT)
         value += (uint64_t)1 << (8 * data->type->bytes - 1);
     return value;

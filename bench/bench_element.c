@@ -6,29 +6,41 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* @value, an integer below 2^11 in magnitude, as the bits of an IEEE half. */
-static uint16_t half_from_int(int64_t value)
+/* A float that C does not have: bits of fraction, and where one lies in the exponents. */
+struct narrow {
+    int digits, bias;
+    unsigned sign; /* its bit */
+    unsigned inf; /* the bits of infinity; above it are NaN */
+};
+static const struct narrow half = {10, 15, 0x8000, 0x7c00};
+static const struct narrow e4m3 = {3, 7, 0x80, 0x7f}; /* no infinity: NaN alone */
+static const struct narrow e5m2 = {2, 15, 0x80, 0x7c};
+
+/* @value, an integer that is exact in @f, as bits. */
+static uint16_t narrow_from_int(struct narrow f, int64_t value)
 {
-    uint16_t sign = value < 0 ? 0x8000 : 0;
+    unsigned sign = value < 0 ? f.sign : 0;
     uint32_t magnitude = (uint32_t)(value < 0 ? -value : value);
     if (magnitude == 0)
-        return sign;
+        return (uint16_t)sign;
     int exponent = 31 - __builtin_clz(magnitude);
-    uint32_t mantissa =
-        exponent <= 10 ? magnitude << (10 - exponent) : magnitude >> (exponent - 10);
-    return (uint16_t)(sign | (uint32_t)(exponent + 15) << 10 | (mantissa & 0x3ff));
+    uint32_t mantissa = exponent <= f.digits ? magnitude << (f.digits - exponent)
+                                             : magnitude >> (exponent - f.digits);
+    return (uint16_t)(sign | (uint32_t)(exponent + f.bias) << f.digits |
+                      (mantissa & ((1u << f.digits) - 1)));
 }
 
-static double half_to_double(uint16_t bits)
+static double narrow_to_double(struct narrow f, unsigned bits)
 {
-    int exponent = bits >> 10 & 31;
-    double mantissa = bits & 0x3ff;
-    double value = exponent == 0 ? mantissa / 16777216.0 : 0;
-    if (exponent == 31)
-        value = mantissa != 0 ? __builtin_nan("") : __builtin_inf();
-    else if (exponent > 0)
-        value = __builtin_ldexp(1024 + mantissa, exponent - 25);
-    return bits & 0x8000 ? -value : value;
+    unsigned magnitude = bits & (f.sign - 1);
+    int exponent = (int)(magnitude >> f.digits);
+    double mantissa = magnitude & ((1u << f.digits) - 1);
+    double value = exponent == 0
+                       ? __builtin_ldexp(mantissa, 1 - f.bias - f.digits)
+                       : __builtin_ldexp((1 << f.digits) + mantissa, exponent - f.bias - f.digits);
+    if (magnitude >= f.inf)
+        value = magnitude == f.inf && mantissa == 0 ? __builtin_inf() : __builtin_nan("");
+    return bits & f.sign ? -value : value;
 }
 
 void bench_element_store(const struct bench_type *type, int64_t value, void *dst)
@@ -36,7 +48,7 @@ void bench_element_store(const struct bench_type *type, int64_t value, void *dst
     float single = (float)value;
     double wide = (double)value;
     uint32_t bits;
-    uint16_t half;
+    uint16_t pattern;
     switch (type->kind) {
     case BENCH_INT:
     case BENCH_UINT: /* the low bytes, on little-endian machines */
@@ -46,13 +58,18 @@ void bench_element_store(const struct bench_type *type, int64_t value, void *dst
         memcpy(dst, type->bytes == sizeof single ? (void *)&single : (void *)&wide, type->bytes);
         break;
     case BENCH_FLOAT16:
-        half = half_from_int(value);
-        memcpy(dst, &half, 2);
+        pattern = narrow_from_int(half, value);
+        memcpy(dst, &pattern, 2);
         break;
     case BENCH_BFLOAT16:
         memcpy(&bits, &single, sizeof bits);
-        half = (uint16_t)(bits >> 16);
-        memcpy(dst, &half, 2);
+        pattern = (uint16_t)(bits >> 16);
+        memcpy(dst, &pattern, 2);
+        break;
+    case BENCH_E4M3:
+    case BENCH_E5M2:
+        pattern = narrow_from_int(type->kind == BENCH_E4M3 ? e4m3 : e5m2, value);
+        memcpy(dst, &pattern, 1);
         break;
     }
 }
@@ -73,7 +90,11 @@ void bench_element_print(const struct bench_type *type, const void *src, char *t
         snprintf(text, size, "%" PRIu64, raw);
         return;
     case BENCH_FLOAT16:
-        wide = half_to_double((uint16_t)raw);
+        wide = narrow_to_double(half, (unsigned)raw);
+        break;
+    case BENCH_E4M3:
+    case BENCH_E5M2:
+        wide = narrow_to_double(type->kind == BENCH_E4M3 ? e4m3 : e5m2, (unsigned)raw);
         break;
     case BENCH_BFLOAT16:
         memcpy(&single, &widened, sizeof single);

@@ -3,6 +3,7 @@
  * its end.
  */
 #include "bench.h"
+#include "bench_device.h"
 #include <stdlib.h>
 
 static void string_print(FILE *out, const char *text)
@@ -38,6 +39,24 @@ static const char *truth(bool value)
     return value ? "true" : "false";
 }
 
+/* Where the buffers are. */
+static void device_print(FILE *out, const struct bench_run *run)
+{
+    const struct bench_device *device = run->device;
+    if (device == NULL) {
+        fprintf(out, "  \"device\": \"host\",\n");
+        return;
+    }
+    fprintf(out, "  \"device\": \"cuda\",\n  \"stream\": %s,\n  \"cuda_runtime\": %d,\n",
+        truth(run->opts->stream), device->version);
+    fprintf(out, "  \"node_ranks\": %d,\n  \"node_gpus\": %d,\n", device->node_ranks,
+        device->node_gpus);
+    if (run->opts->side[BENCH_MPI])
+        fprintf(out, "  \"mpi_takes_gpu_memory\": %s,\n", truth(device->mpi_direct));
+    if (run->nccl != NULL)
+        fprintf(out, "  \"nccl_version\": %d,\n", bench_nccl_version(run->nccl));
+}
+
 void bench_json_begin(FILE *out, const struct bench_run *run)
 {
     const struct bench_options *opts = run->opts;
@@ -48,7 +67,8 @@ void bench_json_begin(FILE *out, const struct bench_run *run)
     if (opts->coll != BENCH_ALLGATHER)
         fprintf(out, "  \"op\": \"%s\",\n", opts->op->name);
     fprintf(out, "  \"ranks\": %d,\n  \"in_place\": %s,\n  \"off_cache_bytes\": %zu,\n",
-        run->nranks, truth(opts->in_place), opts->off_cache);
+        run->nranks, truth(opts->in_place), run->buffers.off_cache);
+    device_print(out, run);
     setting_print(out, "algo", "TIARA_ALGO");
     setting_print(out, "leaders", "TIARA_LEADERS");
     setting_print(out, "chunk", "TIARA_CHUNK");
@@ -59,12 +79,12 @@ void bench_json_begin(FILE *out, const struct bench_run *run)
 static void side_print(
     FILE *out, const struct bench_run *run, const struct bench_result *result, enum bench_side side)
 {
+    static const char *const names[] = {"tiara", "mpi", "nccl"};
     const struct bench_options *opts = run->opts;
     const struct bench_stats *s = &result->stats[side];
     double algbw = bench_algbw(opts->coll, &result->shape, opts->type->bytes, run->nranks, s->avg);
     fprintf(out, ",\n     \"%s\": {\"valid\": %s, \"avg_us\": %.4f, \"median_us\": %.4f, ",
-        side == BENCH_TIARA ? "tiara" : "mpi", opts->validate ? truth(result->valid[side]) : "null",
-        s->avg, s->median);
+        names[side], opts->validate ? truth(result->valid[side]) : "null", s->avg, s->median);
     fprintf(out, "\"min_us\": %.4f, \"max_us\": %.4f, \"p90_us\": %.4f, \"p99_us\": %.4f, ", s->min,
         s->max, s->p90, s->p99);
     fprintf(out, "\"algbw_gbs\": %.4f, \"busbw_gbs\": %.4f}", algbw,
@@ -80,7 +100,7 @@ void bench_json_row(
     for (int side = 0; side < BENCH_NSIDES; side++)
         if (run->opts->side[side])
             side_print(out, run, result, (enum bench_side)side);
-    if (run->opts->side[BENCH_TIARA] && run->opts->side[BENCH_MPI])
+    if (run->opts->side[BENCH_TIARA] && bench_other_side(run->opts) != BENCH_NSIDES)
         fprintf(out, ",\n     \"ratio\": {\"median\": %.4f, \"p25\": %.4f, \"p75\": %.4f}",
             result->ratio.median, result->ratio.p25, result->ratio.p75);
     fprintf(out, "}");

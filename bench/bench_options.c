@@ -6,6 +6,7 @@
  * leaders, chunk) is set there, so that the program needs no private way into the library.
  */
 #include "bench.h"
+#include "bench_device.h"
 #include <getopt.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@ enum option_code {
     OPT_NO_VALIDATION = 256,
     OPT_VS,
     OPT_ONLY,
+    OPT_STREAM,
     OPT_OP,
     OPT_COLL,
     OPT_ALGO,
@@ -46,12 +48,13 @@ static const struct option_row rows[] = {
     {OPT_MAX_TIME, "max-time", "SECONDS",
         "bound per size and side, 0 = none (default 2; 0 with -i)"},
     {OPT_COLL, "coll", "NAME", "allreduce, reduce_scatter_block or allgather"},
-    {'T', "type", "NAME", "mpi_char mpi_int mpi_float double int8 ... float16 bfloat16"},
+    {'T', "type", "NAME", "mpi_char mpi_int mpi_float double int8 ... bfloat16 float8_e4m3"},
     {OPT_OP, "op", "NAME", "sum prod min max band bor bxor land lor lxor avg"},
     {'M', "in-place", NULL, "MPI_IN_PLACE as the send buffer"},
-    {'d', "device", "host|cuda", "where the buffers are; this program has host only"},
-    {OPT_VS, "vs", "mpi", "measure Tiara and the MPI below in turns, print both and the ratio"},
-    {OPT_ONLY, "only", "tiara|mpi", "measure this side only (default tiara)"},
+    {'d', "device", "host|cuda", "where the buffers are: host (default) or GPU memory"},
+    {OPT_STREAM, "stream", NULL, "time calls that are ordered in a stream; with -d cuda"},
+    {OPT_VS, "vs", "mpi|nccl", "measure Tiara and the other in turns, print both and the ratio"},
+    {OPT_ONLY, "only", "tiara|mpi|nccl", "measure this side only (default tiara)"},
     {OPT_ALGO, "algo", "NAME", "sets TIARA_ALGO"},
     {OPT_LEADERS, "leaders", "K", "sets TIARA_LEADERS"},
     {OPT_CHUNK, "chunk", "BYTES", "sets TIARA_CHUNK"},
@@ -79,6 +82,11 @@ static const char *const coll_names[] = {"allreduce", "reduce_scatter_block", "a
 const char *bench_coll_name(enum bench_coll coll)
 {
     return coll_names[coll];
+}
+
+enum bench_side bench_other_side(const struct bench_options *opts)
+{
+    return opts->side[BENCH_MPI] ? BENCH_MPI : opts->side[BENCH_NCCL] ? BENCH_NCCL : BENCH_NSIDES;
 }
 
 static const struct option_row *row_find(int code)
@@ -128,21 +136,19 @@ static bool apply_op(struct bench_options *opts, const char *arg, struct bench_w
 
 static bool apply_side(struct bench_options *opts, int code, const char *arg, struct bench_why *why)
 {
-    bool is_mpi = strcmp(arg, "mpi") == 0;
-    if (!is_mpi && (code == OPT_VS || strcmp(arg, "tiara") != 0))
-        return complain_name(why, code, arg, code == OPT_VS ? "mpi" : "tiara mpi");
-    opts->side[BENCH_TIARA] = code == OPT_VS || !is_mpi;
+    bool is_mpi = strcmp(arg, "mpi") == 0, is_nccl = strcmp(arg, "nccl") == 0;
+    if (!is_mpi && !is_nccl && (code == OPT_VS || strcmp(arg, "tiara") != 0))
+        return complain_name(why, code, arg, code == OPT_VS ? "mpi nccl" : "tiara mpi nccl");
+    opts->side[BENCH_TIARA] = code == OPT_VS || (!is_mpi && !is_nccl);
     opts->side[BENCH_MPI] = is_mpi;
+    opts->side[BENCH_NCCL] = is_nccl;
     return true;
 }
 
-static bool apply_device(const char *arg, struct bench_why *why)
+static bool apply_device(struct bench_options *opts, const char *arg, struct bench_why *why)
 {
-    if (strcmp(arg, "host") == 0)
-        return true;
-    if (strcmp(arg, "cuda") == 0)
-        return complain_value(why, 'd', arg, "not built in; host only");
-    return complain_name(why, 'd', arg, "host");
+    opts->cuda = strcmp(arg, "cuda") == 0;
+    return opts->cuda || strcmp(arg, "host") == 0 || complain_name(why, 'd', arg, "host cuda");
 }
 
 /* Hands a setting to the library, on every rank alike. */
@@ -203,7 +209,7 @@ static bool apply_number(struct bench_options *opts, struct size_request *reques
                complain_value(why, code, arg, "need seconds from 0 (no bound) to 1000000");
     default: /* OPT_OFF_CACHE */
         if (arg == NULL) {
-            opts->off_cache = bench_cache_bytes();
+            opts->off_cache = BENCH_WHOLE_CACHE;
             return true;
         }
         return bench_parse_bytes(arg, &opts->off_cache) ||
@@ -214,6 +220,7 @@ static bool apply_number(struct bench_options *opts, struct size_request *reques
 static void apply_flag(struct bench_options *opts, int code)
 {
     opts->in_place |= code == 'M' || code == 'l';
+    opts->stream |= code == OPT_STREAM;
     opts->show_full |= code == 'f';
     opts->show_tail |= code == 't' || code == 'z';
     opts->show_bandwidth |= code == OPT_BW;
@@ -238,7 +245,7 @@ static bool apply(struct bench_options *opts, struct size_request *request, int 
     case OPT_ONLY:
         return apply_side(opts, code, arg, why);
     case 'd':
-        return apply_device(arg, why);
+        return apply_device(opts, arg, why);
     case OPT_ALGO:
         return apply_setting(code, "TIARA_ALGO", arg, why);
     case OPT_LEADERS:
@@ -266,6 +273,23 @@ static bool apply(struct bench_options *opts, struct size_request *request, int 
     }
 }
 
+/* The same for GPU memory and NCCL. */
+static bool combine_device(const struct bench_options *opts, struct bench_why *why)
+{
+    bool nccl = opts->side[BENCH_NCCL];
+    if (opts->stream && !opts->cuda)
+        return bench_complain(why, "--stream: needs --device 'cuda'");
+    if (opts->stream && opts->side[BENCH_MPI] && !opts->side[BENCH_TIARA])
+        return bench_complain(why, "--stream: MPI has no calls that are ordered in a stream");
+    if (opts->stream && opts->coll != BENCH_ALLREDUCE)
+        return bench_complain(why, "--stream: only allreduce can be ordered in a stream");
+    if (nccl && !opts->cuda)
+        return bench_complain(why, "NCCL can be measured only with --device 'cuda'");
+    if (nccl && opts->coll != BENCH_ALLREDUCE)
+        return bench_complain(why, "NCCL is measured only for --coll 'allreduce'");
+    return !nccl || bench_nccl_knows(opts->type, opts->op, why);
+}
+
 /* What no option alone can see. */
 static bool combine(
     struct bench_options *opts, const struct size_request *request, struct bench_why *why)
@@ -283,6 +307,8 @@ static bool combine(
         return bench_complain(why,
             "--op '%s': the MPI below has no such operator, so it cannot be measured",
             opts->op->name);
+    if (!combine_device(opts, why))
+        return false;
     if (request->list != NULL) {
         opts->nsizes = bench_parse_sizes(request->list, opts->sizes, BENCH_MAX_SIZES);
         return opts->nsizes > 0 || complain_value(why, OPT_SIZES, request->list,
@@ -323,7 +349,7 @@ bool bench_options_parse(struct bench_options *opts, int argc, char **argv, stru
         .op = bench_op_find("sum", names, sizeof names),
         .warmup = -1,
         .max_time = 2,
-        .side = {true, false},
+        .side = {[BENCH_TIARA] = true},
         .validate = true,
         .fault_rank = -1};
     struct size_request request = {.min = 1, .max = 1 << 20, .factor = 2};

@@ -2,6 +2,7 @@
  * The table on standard output: osu_allreduce's columns first, in its order and widths, ours behind them.
  */
 #include "bench.h"
+#include "bench_device.h"
 
 enum {
     BYTES_WIDTH = 10,
@@ -28,12 +29,12 @@ double bench_busbw(enum bench_coll coll, double algbw, int nranks)
 /* The side of the first columns. */
 static enum bench_side main_side(const struct bench_options *opts)
 {
-    return opts->side[BENCH_TIARA] ? BENCH_TIARA : BENCH_MPI;
+    return opts->side[BENCH_TIARA] ? BENCH_TIARA : bench_other_side(opts);
 }
 
 static bool both_sides(const struct bench_options *opts)
 {
-    return opts->side[BENCH_TIARA] && opts->side[BENCH_MPI];
+    return opts->side[BENCH_TIARA] && bench_other_side(opts) != BENCH_NSIDES;
 }
 
 static const char *title(enum bench_coll coll)
@@ -42,13 +43,41 @@ static const char *title(enum bench_coll coll)
     return titles[coll];
 }
 
+/* "2.21.5": before 2.9 the number has a digit less for the minor version. */
+static void nccl_version_print(FILE *out, int version)
+{
+    int major = version >= 10000 ? 10000 : 1000;
+    fprintf(out, "# NCCL: %d.%d.%d.\n", version / major, version % major / 100, version % 100);
+}
+
+/* What is measured, where GPUs have a part in it. */
+static void device_header_print(FILE *out, const struct bench_run *run)
+{
+    const struct bench_device *device = run->device;
+    fprintf(out,
+        "# Buffers: GPU memory; CUDA runtime %d.%d; ranks on the first node %d, GPUs %d.\n",
+        device->version / 1000, device->version % 1000 / 10, device->node_ranks, device->node_gpus);
+    if (run->opts->stream)
+        fprintf(out, "# Calls: ordered in a stream, the batch waited for.\n");
+    if (run->opts->side[BENCH_MPI])
+        fprintf(out, "# MPI: %s.\n",
+            device->mpi_direct
+                ? "takes GPU memory"
+                : "takes no GPU memory, staged by hand: copy to pinned memory, MPI, copy back");
+    if (run->nccl != NULL)
+        nccl_version_print(out, bench_nccl_version(run->nccl));
+}
+
 void bench_print_header(FILE *out, const struct bench_run *run)
 {
     const struct bench_options *opts = run->opts;
-    fprintf(out, "\n# TIARA MPI %s Latency Test v%d.%d\n", title(opts->coll), TIARA_VERSION_MAJOR,
-        TIARA_VERSION_MINOR);
+    fprintf(out, "\n# TIARA MPI%s %s Latency Test v%d.%d\n", opts->cuda ? "-CUDA" : "",
+        title(opts->coll), TIARA_VERSION_MAJOR, TIARA_VERSION_MINOR);
     if (!opts->side[BENCH_TIARA])
-        fprintf(out, "# Side: the MPI below, without Tiara.\n");
+        fprintf(
+            out, "# Side: %s, without Tiara.\n", opts->side[BENCH_MPI] ? "the MPI below" : "NCCL");
+    if (run->device != NULL)
+        device_header_print(out, run);
     if (opts->coll != BENCH_ALLGATHER && opts->op->id != BENCH_SUM)
         fprintf(out, "# Operator: %s.\n", opts->op->name);
     fprintf(out, "# Datatype: %s.\n", opts->type->mpi_name);
@@ -64,7 +93,8 @@ void bench_print_header(FILE *out, const struct bench_run *run)
     if (opts->show_bandwidth)
         fprintf(out, "%*s%*s", FIELD_WIDTH, "Algbw(GB/s)", FIELD_WIDTH, "Busbw(GB/s)");
     if (both_sides(opts))
-        fprintf(out, "%*s%*s", FIELD_WIDTH, "MPI Avg(us)", COUNT_WIDTH, "Tiara/MPI");
+        fprintf(out, "%*s%*s", FIELD_WIDTH, opts->side[BENCH_MPI] ? "MPI Avg(us)" : "NCCL Avg(us)",
+            COUNT_WIDTH, opts->side[BENCH_MPI] ? "Tiara/MPI" : "Tiara/NCCL");
     fprintf(out, "\n");
     fflush(out);
 }
@@ -103,7 +133,7 @@ void bench_print_row(FILE *out, const struct bench_run *run, const struct bench_
         number_print(out, bench_busbw(opts->coll, algbw, run->nranks));
     }
     if (both_sides(opts)) {
-        number_print(out, result->stats[BENCH_MPI].avg);
+        number_print(out, result->stats[bench_other_side(opts)].avg);
         fprintf(out, "%*.3f", COUNT_WIDTH, result->ratio.median);
     }
     fprintf(out, "\n");

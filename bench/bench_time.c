@@ -1,14 +1,15 @@
 /*
  * Timing one size.
  *
- * A *sample* is one barrier and then a batch of calls back to back between two readings of the clock; its
- * time is that of the slowest rank, divided by the calls. A batch lasts 200 us or more, because the ranks leave a
- * barrier up to a microsecond apart, as long as a small call takes, and several context switches when they share cores. In a run of two sides the samples alternate,
- * and the side that goes first alternates too: what disturbs the machine for longer than a sample disturbs both
- * sides alike, and the ratio of the two samples of a round hardly feels it.
+ * A *sample* is one barrier and then a batch of calls back to back between two readings of the clock; its time is
+ * that of the slowest rank, divided by the calls. A batch lasts 200 us or more, because the ranks leave a barrier
+ * up to a microsecond apart, as long as a small call takes, and several context switches when they share cores.
+ * With --stream the batch is enqueued, and the second reading is when the stream has passed it. In a run of two
+ * sides the samples alternate, and the side that goes first alternates too: what disturbs the machine for longer
+ * than a sample disturbs both sides alike, and the ratio of the two samples of a round hardly feels it.
  *
- * All ranks make the same calls: batch and samples follow from the warm-up's time, of which all
- * ranks take the largest.
+ * All ranks make the same calls: batch and samples follow from the warm-up's time, of which all ranks take the
+ * largest.
  */
 #include "bench.h"
 #include <math.h>
@@ -39,7 +40,11 @@ static double sample_take(const struct bench_run *run, enum bench_side side,
         int rc = bench_run_call(run, side, &result->shape, (*turn)++ % run->buffers.nslots);
         *code = rc != MPI_SUCCESS ? rc : *code;
     }
-    return (clock_seconds() - start) / (double)result->batch;
+    int waited = bench_run_wait(run, side);
+    double seconds = clock_seconds() - start;
+    int settled = bench_run_settle(run, side);
+    *code = waited != MPI_SUCCESS ? waited : settled != MPI_SUCCESS ? settled : *code;
+    return seconds / (double)result->batch;
 }
 
 /* Warms a side up; returns its seconds per call, equal on all ranks. The first call may set things up and does not count. */
@@ -122,14 +127,25 @@ static struct bench_stats stats_of(double *times, size_t n)
         .p99 = percentile(times, n, 99)};
 }
 
+/* The sides that are measured; returns how many. */
+static size_t sides_list(const struct bench_options *opts, enum bench_side sides[BENCH_NSIDES])
+{
+    size_t n = 0;
+    for (int side = 0; side < BENCH_NSIDES; side++)
+        if (opts->side[side])
+            sides[n++] = (enum bench_side)side;
+    return n;
+}
+
 /* On rank 0: @times[side] hold the slowest ranks' seconds; they are used up. */
 static void evaluate(struct bench_result *result, const struct bench_options *opts,
     double *const times[BENCH_NSIDES], double *ratios)
 {
     size_t n = result->samples;
-    if (opts->side[BENCH_TIARA] && opts->side[BENCH_MPI]) {
+    enum bench_side other = bench_other_side(opts);
+    if (opts->side[BENCH_TIARA] && other != BENCH_NSIDES) {
         for (size_t i = 0; i < n; i++)
-            ratios[i] = times[BENCH_TIARA][i] / fmax(times[BENCH_MPI][i], 1e-9);
+            ratios[i] = times[BENCH_TIARA][i] / fmax(times[other][i], 1e-9);
         qsort(ratios, n, sizeof *ratios, double_compare);
         result->ratio = (struct bench_ratio){
             median_of(ratios, n), percentile(ratios, n, 25), percentile(ratios, n, 75)};
@@ -143,21 +159,15 @@ static void evaluate(struct bench_result *result, const struct bench_options *op
 static void rounds_take(const struct bench_run *run, const struct bench_result *result,
     double *const mine[BENCH_NSIDES], int *code)
 {
+    enum bench_side sides[BENCH_NSIDES];
+    size_t nsides = sides_list(run->opts, sides);
     size_t turn = 0;
     for (size_t round = 0; round < result->samples; round++) {
-        for (size_t i = 0; i < BENCH_NSIDES; i++) {
-            enum bench_side side = (enum bench_side)((i + round) % BENCH_NSIDES);
-            if (run->opts->side[side])
-                mine[side][round] = sample_take(run, side, result, &turn, code);
+        for (size_t i = 0; i < nsides; i++) {
+            enum bench_side side = sides[(i + round) % nsides];
+            mine[side][round] = sample_take(run, side, result, &turn, code);
         }
     }
-}
-
-static bool agree_on_calls(int code, struct bench_why *why)
-{
-    int failed = code != MPI_SUCCESS, any;
-    PMPI_Allreduce(&failed, &any, 1, MPI_INT, MPI_LOR, MPI_COMM_WORLD);
-    return !any || bench_complain(why, "a timed call failed on some rank");
 }
 
 bool bench_time(struct bench_run *run, struct bench_result *result, struct bench_why *why)
@@ -173,23 +183,23 @@ bool bench_time(struct bench_run *run, struct bench_result *result, struct bench
         fast = fmin(fast, seconds);
         slow = fmax(slow, seconds);
     }
-    if (!agree_on_calls(code, why))
+    if (!bench_run_agree(run, code, why))
         return false;
     amount_choose(result, opts, fast, slow);
     size_t n = result->samples;
-    double *space = calloc(5 * n, sizeof *space);
+    double *space = calloc((2 * BENCH_NSIDES + 1) * n, sizeof *space);
     int have = space != NULL, all;
     PMPI_Allreduce(&have, &all, 1, MPI_INT, MPI_LAND, MPI_COMM_WORLD);
     bool good = all || bench_complain(why, "no memory for %zu samples; use fewer --iterations", n);
     if (good) {
-        double *const mine[BENCH_NSIDES] = {space, space + n};
-        double *const slowest[BENCH_NSIDES] = {space + 2 * n, space + 3 * n};
+        double *const mine[BENCH_NSIDES] = {space, space + n, space + 2 * n};
+        double *const slowest[BENCH_NSIDES] = {space + 3 * n, space + 4 * n, space + 5 * n};
         rounds_take(run, result, mine, &code);
-        good = agree_on_calls(code, why);
+        good = bench_run_agree(run, code, why);
         for (int side = 0; side < BENCH_NSIDES; side++)
             PMPI_Reduce(mine[side], slowest[side], (int)n, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
         if (run->rank == 0)
-            evaluate(result, opts, slowest, space + 4 * n);
+            evaluate(result, opts, slowest, space + 6 * n);
     }
     free(space);
     return good;

@@ -23,6 +23,8 @@ static const struct bench_type types[] = {
     {"double", "MPI_DOUBLE", BENCH_FLOAT, sizeof(double), true},
     {"float16", "TIARA_FLOAT16", BENCH_FLOAT16, 2, false},
     {"bfloat16", "TIARA_BFLOAT16", BENCH_BFLOAT16, 2, false},
+    {"float8_e4m3", "TIARA_FLOAT8_E4M3", BENCH_E4M3, 1, false},
+    {"float8_e5m2", "TIARA_FLOAT8_E5M2", BENCH_E5M2, 1, false},
 };
 enum {
     NTYPES = sizeof types / sizeof types[0]
@@ -96,12 +98,19 @@ MPI_Datatype bench_type_mpi(const struct bench_type *type)
 {
     const MPI_Datatype handles[NTYPES] = {MPI_CHAR, MPI_INT8_T, MPI_UINT8_T, MPI_INT16_T,
         MPI_UINT16_T, MPI_INT, MPI_INT32_T, MPI_UINT32_T, MPI_INT64_T, MPI_UINT64_T, MPI_FLOAT,
-        MPI_DOUBLE, MPI_DATATYPE_NULL, MPI_DATATYPE_NULL};
-    if (type->kind == BENCH_FLOAT16)
+        MPI_DOUBLE};
+    switch (type->kind) {
+    case BENCH_FLOAT16:
         return TIARA_FLOAT16;
-    if (type->kind == BENCH_BFLOAT16)
+    case BENCH_BFLOAT16:
         return TIARA_BFLOAT16;
-    return handles[type - types];
+    case BENCH_E4M3:
+        return TIARA_FLOAT8_E4M3;
+    case BENCH_E5M2:
+        return TIARA_FLOAT8_E5M2;
+    default:
+        return handles[type - types];
+    }
 }
 
 MPI_Op bench_op_mpi(const struct bench_op *op)

@@ -1,9 +1,9 @@
 /*
- * tiara-bench: how long Tiara's collectives take, in the format of osu_allreduce; with --vs mpi also how
- * long the MPI below takes, in the same run.
+ * tiara-bench: how long Tiara's collectives take, in the format of osu_allreduce; with --vs also how long the MPI
+ * below, or NCCL, takes, in the same run.
  *
- * This file is the order of things: options, one run, one size after the other. The method is in
- * bench_time.c, the test data in bench_data.c.
+ * This file is the order of things: options, one run, one size after the other. The method is in bench_time.c, the
+ * test data in bench_data.c.
  */
 #include "bench.h"
 #include <errno.h>
@@ -59,6 +59,13 @@ static void progress_clear(const struct outputs *out)
         fprintf(stderr, "\r\033[K");
 }
 
+static const char *side_fault(enum bench_side side)
+{
+    static const char *const texts[] = {"wrong result of Tiara",
+        "wrong result of the MPI below (not Tiara's)", "wrong result of NCCL (not Tiara's)"};
+    return texts[side];
+}
+
 /* Checks both sides; a difference is reported once per size and side. */
 static void sides_check(struct bench_run *run, struct bench_result *result)
 {
@@ -69,9 +76,7 @@ static void sides_check(struct bench_run *run, struct bench_result *result)
         result->valid[side] = bench_run_check(run, (enum bench_side)side, &result->shape, &why);
         if (result->valid[side] || run->rank != 0)
             continue;
-        fprintf(stderr, "tiara-bench: %s, size %zu: %s\n",
-            side == BENCH_TIARA ? "wrong result of Tiara"
-                                : "wrong result of the MPI below (not Tiara's)",
+        fprintf(stderr, "tiara-bench: %s, size %zu: %s\n", side_fault((enum bench_side)side),
             result->shape.bytes, why.text);
     }
 }
@@ -83,7 +88,7 @@ static int sizes_run(struct bench_run *run, const struct outputs *out, struct be
     int status = BENCH_EXIT_OK;
     bool first = true;
     for (size_t i = 0; i < opts->nsizes; i++) {
-        struct bench_result result = {.valid = {true, true}};
+        struct bench_result result = {.valid = {true, true, true}};
         if (!bench_shape_init(&result.shape, opts, opts->sizes[i], run->nranks))
             continue;
         progress_show(out, result.shape.bytes, i + 1, opts->nsizes);
@@ -145,9 +150,16 @@ int main(int argc, char **argv)
     struct bench_why why = {""};
     int rank;
     int status = BENCH_EXIT_FAILED;
-    MPI_Init(&argc, &argv);
+    bool parsed = bench_options_parse(&opts, argc, argv, &why);
+    /*
+     * Calls in a stream have a thread of the library speak to other nodes. The other calls are measured as most
+     * programs make them.
+     */
+    bool threads = parsed && opts.stream;
+    int provided;
+    MPI_Init_thread(&argc, &argv, threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &provided);
     PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (bench_options_parse(&opts, argc, argv, &why))
+    if (parsed)
         status = answer(&opts, rank) ? BENCH_EXIT_OK : bench(&opts, &why);
     if (rank == 0 && why.text[0] != '\0')
         fprintf(stderr, "tiara-bench: %s\n", why.text);

@@ -6,13 +6,14 @@
  * in use says. It runs under mpirun with any number of ranks, and alone.
  */
 #include "bench.h"
+#include <dlfcn.h>
 #include <getopt.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    SHOW_EXPLAIN = TIARA_REPORT_STATE + 1,
+    SHOW_EXPLAIN = TIARA_REPORT_DEVICES + 1,
     NSHOWS
 };
 enum {
@@ -33,6 +34,7 @@ static const struct option long_options[] = {
     {"caps", no_argument, NULL, TIARA_REPORT_CAPABILITIES},
     {"env", no_argument, NULL, TIARA_REPORT_ENVIRONMENT},
     {"state", no_argument, NULL, TIARA_REPORT_STATE},
+    {"devices", no_argument, NULL, TIARA_REPORT_DEVICES},
     {"explain", no_argument, NULL, SHOW_EXPLAIN},
     {"all", no_argument, NULL, 'a'},
     {"message-size", required_argument, NULL, 'm'},
@@ -48,6 +50,7 @@ static const char help_text[] =
     "What Tiara is, sees and would do here. Without options: everything.\n\n"
     "      --build                 version, compiler, what was built in\n"
     "      --caps                  what this machine allows\n"
+    "      --devices               GPUs, and how each pair is linked\n"
     "      --env                   every environment variable and its value\n"
     "      --layout                which rank is on which node\n"
     "      --state                 shared memory held, calls by path\n"
@@ -55,7 +58,8 @@ static const char help_text[] =
     "      --all                   all of these\n"
     "  -T, --type NAME             explain for this type (default float)\n"
     "      --op NAME               explain for this operator (default sum)\n"
-    "  -m, --message-size [MIN:]MAX  explain these sizes in bytes (default 1:1G)\n"
+    "  -m, --message-size [MIN:]MAX  explain these sizes in bytes (default "
+    "1:1G)\n"
     "  -v, --version               print the version\n"
     "  -h, --help                  print this text\n";
 
@@ -81,7 +85,9 @@ static bool option_apply(
         return (bench_parse_range(arg, &opts->min, &opts->max) && opts->max > 0 &&
                    opts->min <= opts->max) ||
                bench_complain(why,
-                   "--message-size '%s': need MAX or MIN:MAX in bytes, MIN not above MAX", arg);
+                   "--message-size '%s': need MAX or MIN:MAX in bytes, "
+                   "MIN not above MAX",
+                   arg);
     case 'v':
         opts->version = true;
         return true;
@@ -169,6 +175,7 @@ static bool section_print(int section, int rank, MPI_Comm comm)
         [TIARA_REPORT_CAPABILITIES] = "Capabilities",
         [TIARA_REPORT_ENVIRONMENT] = "Environment",
         [TIARA_REPORT_STATE] = "State",
+        [TIARA_REPORT_DEVICES] = "Devices",
     };
     char *text = report_get(section, comm);
     bool good = text != NULL;
@@ -233,10 +240,13 @@ static bool explain_print(const struct info_options *opts, int rank, MPI_Comm co
 /* True when Tiara answered everything, on rank 0. */
 static bool info(const struct info_options *opts, int rank)
 {
-    static const int order[] = {TIARA_REPORT_BUILD, TIARA_REPORT_CAPABILITIES,
+    static const int order[] = {TIARA_REPORT_BUILD, TIARA_REPORT_CAPABILITIES, TIARA_REPORT_DEVICES,
         TIARA_REPORT_ENVIRONMENT, TIARA_REPORT_LAYOUT, SHOW_EXPLAIN, TIARA_REPORT_STATE};
     MPI_Comm comm;
     bool good = true;
+    /* Tiara takes no interest in GPUs before the process has the driver, as a program with buffers there has. */
+    if (opts->show[TIARA_REPORT_DEVICES])
+        dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
     PMPI_Comm_dup(MPI_COMM_WORLD, &comm);
     PMPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
     for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {

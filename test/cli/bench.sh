@@ -29,7 +29,6 @@ expect_refusal 1 tiara-bench "--op 'band': not defined for --type 'float'" --op 
 expect_refusal 1 tiara-bench "--coll 'bcast': unknown, known are: allreduce" --coll bcast
 expect_refusal 1 tiara-bench "--vs 'tiara': unknown, known are: mpi" --vs tiara
 expect_refusal 1 tiara-bench "--type 'bfloat16': the MPI below has no such type" --vs mpi -T bfloat16
-expect_refusal 1 tiara-bench "--device 'cuda': not built in" -d cuda
 expect_refusal 1 tiara-bench "--chunk '4x': need a size" --chunk 4x
 expect_refusal 2 tiara-bench "--json '$work/none/file': No such file" --json "$work/none/file"
 expect_refusal 2 tiara-bench 'no size is large enough' -m 2
@@ -72,7 +71,7 @@ expect_status 0
 
 # ---- Every collective, in place and not, on a number of ranks that divides nothing ----
 for coll in allreduce reduce_scatter_block allgather; do
-    for type in double bfloat16; do
+    for type in double bfloat16 float8_e5m2; do
         run 3 tiara-bench --coll $coll -T $type --sizes 48,3000 --off-cache=64k "${quick[@]}"
         expect_status 0
         expect_sizes 48 3000

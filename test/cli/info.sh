@@ -21,7 +21,7 @@ expect_headings() {
 for ranks in 1 2 4; do
     run $ranks tiara-info
     expect_status 0
-    expect_headings Build Capabilities Environment Layout Choices State
+    expect_headings Build Capabilities Devices Environment Layout Choices State
     expect_text out TIARA_ALGO
     for what_machine_allows in memfd cma futex; do
         grep -qE "^$what_machine_allows +(yes|no)\$" "$work/out" || complain "nothing about $what_machine_allows"
