@@ -17,9 +17,9 @@ static unsigned char guard_byte(size_t i)
     return (unsigned char)(0xa5 ^ (i * 29));
 }
 
-struct mt_buf mt_buf_new(size_t bytes, size_t offset)
+static struct mt_buf new_at(enum mt_place place, size_t bytes, size_t offset)
 {
-    struct mt_buf buf = {.bytes = bytes, .raw_bytes = bytes + offset + 2 * GUARD};
+    struct mt_buf buf = {.bytes = bytes, .raw_bytes = bytes + offset + 2 * GUARD, .place = place};
     if (posix_memalign((void **)&buf.raw, 64, buf.raw_bytes) != 0)
         abort();
     buf.data = buf.raw + GUARD + offset;
@@ -28,7 +28,33 @@ struct mt_buf mt_buf_new(size_t bytes, size_t offset)
     memset(buf.data, 0x7f, bytes);
     for (size_t i = GUARD + offset + bytes; i < buf.raw_bytes; i++)
         buf.raw[i] = guard_byte(i);
+    buf.there = place == MT_PLACE_HOST ? buf.raw : mt_device_new(place, buf.raw_bytes);
     return buf;
+}
+
+struct mt_buf mt_buf_new(size_t bytes, size_t offset)
+{
+    return new_at(mt_place_of(false), bytes, offset);
+}
+
+struct mt_buf mt_buf_new_result(size_t bytes, size_t offset)
+{
+    return new_at(mt_place_of(true), bytes, offset);
+}
+
+void *mt_buf_lend(struct mt_buf *buf)
+{
+    if (buf->place != MT_PLACE_HOST) {
+        mt_device_copy(buf->there, buf->raw, buf->raw_bytes);
+        memset(buf->raw, 0xee, buf->raw_bytes);
+    }
+    return buf->there + (buf->data - buf->raw);
+}
+
+void mt_buf_take(struct mt_buf *buf)
+{
+    if (buf->place != MT_PLACE_HOST)
+        mt_device_copy(buf->raw, buf->there, buf->raw_bytes);
 }
 
 bool mt_buf_intact(const struct mt_buf *buf)
@@ -47,8 +73,10 @@ bool mt_buf_intact(const struct mt_buf *buf)
 
 void mt_buf_free(struct mt_buf *buf)
 {
+    if (buf->place != MT_PLACE_HOST)
+        mt_device_free(buf->place, buf->there, buf->raw_bytes);
     free(buf->raw);
-    buf->raw = NULL;
+    buf->raw = buf->there = NULL;
 }
 
 uint64_t mt_hash(uint64_t a, uint64_t b)
@@ -101,6 +129,11 @@ void mt_stderr_begin(void)
     captured_start = lseek(captured, 0, SEEK_END);
     if (captured_start < 0 || dup2(captured, STDERR_FILENO) < 0)
         abort();
+}
+
+int mt_stderr_real(void)
+{
+    return saved_stderr < 0 ? STDERR_FILENO : saved_stderr;
 }
 
 char *mt_stderr_end(void)

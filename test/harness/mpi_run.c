@@ -1,5 +1,6 @@
 /* See mpi_run.h. */
 #include "mpi_run.h"
+#include "mpi_buf.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -30,16 +31,36 @@ static void on_alarm(int sig)
 {
     char text[2 * TEXT];
     int len = snprintf(text, sizeof text, "%s: rank %d hangs: %s\n", suite_name, mt_rank, note);
-    if (write(STDERR_FILENO, text, (size_t)len) < 0)
+    if (write(mt_stderr_real(), text, (size_t)len) < 0)
         _exit(2);
     (void)sig;
     _exit(1);
 }
 
+/* A process without the memory that is to be tested skips all tests, and all ranks do. */
+static void open_device(void)
+{
+    const char *why = mt_device_open();
+    int lowest = why ? mt_rank : mt_size, any = 0;
+    char reason[TEXT] = "";
+    PMPI_Allreduce(&lowest, &any, 1, MPI_INT, MPI_MIN, mt_private);
+    if (any == mt_size)
+        return;
+    snprintf(reason, sizeof reason, "%s", why ? why : "");
+    PMPI_Bcast(reason, sizeof reason, MPI_CHAR, any, mt_private);
+    exit(mt_skip(reason));
+}
+
+/* Again when tests start: Check has taken the signal for itself by then, and would end the process without a word. */
+static void watch_alarm(void)
+{
+    signal(SIGALRM, on_alarm);
+}
+
 TCase *mt_begin(int *argc, char ***argv, const char *name, int required)
 {
     suite_name = name;
-    signal(SIGALRM, on_alarm);
+    watch_alarm();
     alarm((unsigned)mt_env("TIARA_TEST_ALARM", 120));
     int provided;
     MPI_Init_thread(argc, argv, required, &provided);
@@ -50,7 +71,9 @@ TCase *mt_begin(int *argc, char ***argv, const char *name, int required)
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     suite = suite_create(name);
     TCase *tests = tcase_create(name);
+    tcase_add_unchecked_fixture(tests, watch_alarm, NULL);
     suite_add_tcase(suite, tests);
+    open_device();
     return tests;
 }
 

@@ -26,6 +26,7 @@ extern MPI_Comm
 /*
  * Initialises MPI with @required threads and returns the test case to add tests to. Sets MPI_ERRORS_RETURN on world
  * and self. An alarm (TIARA_TEST_ALARM seconds, 120 by default) turns a hang into a failure that names the test.
+ * Skips the program, and does not return, where TIARA_TEST_MEMORY asks for memory that there is not.
  */
 TCase *mt_begin(int *argc, char ***argv, const char *name, int required);
 /* Runs the tests, finalizes MPI, and returns the exit status of the program. */
@@ -46,7 +47,7 @@ void mt_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 uint64_t mt_seed(void);
 /* A variable of the test as a number. */
 long mt_env(const char *name, long fallback);
-/* How much to test: TIARA_TEST_SWEEP, 0 little, 1 the usual, 2 everything. */
+/* How much to test: TIARA_TEST_SWEEP, -1 a taste, 0 little, 1 the usual, 2 everything. */
 int mt_sweep(void);
 
 #endif

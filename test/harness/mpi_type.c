@@ -83,21 +83,26 @@ static struct mt_type rows[] = {
     PAIR(MPI_2INTEGER, MT_SIGNED, 4, MT_SIGNED, 4, 4),
     ROW(MPI_DATATYPE_NULL, MT_REAL, 2, ORDERED | BIT(AVG)),
     ROW(MPI_DATATYPE_NULL, MT_BFLOAT, 2, ORDERED | BIT(AVG)),
+    ROW(MPI_DATATYPE_NULL, MT_E4M3, 1, ORDERED | BIT(AVG)),
+    ROW(MPI_DATATYPE_NULL, MT_E5M2, 1, ORDERED | BIT(AVG)),
 };
 enum {
     NROWS = sizeof rows / sizeof rows[0],
-    FLOAT16 = NROWS - 2,
-    BFLOAT16 = NROWS - 1
+    OWN = NROWS - 4 /* the first of Tiara's own types, which exist at run time only */
 };
 
 const struct mt_type *mt_types(int *ntypes_out)
 {
     static int nrows;
     if (nrows == 0) {
-        rows[FLOAT16].name = "TIARA_FLOAT16";
-        rows[FLOAT16].handle = TIARA_FLOAT16;
-        rows[BFLOAT16].name = "TIARA_BFLOAT16";
-        rows[BFLOAT16].handle = TIARA_BFLOAT16;
+        static const char *const names[] = {
+            "TIARA_FLOAT16", "TIARA_BFLOAT16", "TIARA_FLOAT8_E4M3", "TIARA_FLOAT8_E5M2"};
+        const MPI_Datatype handles[] = {
+            TIARA_FLOAT16, TIARA_BFLOAT16, TIARA_FLOAT8_E4M3, TIARA_FLOAT8_E5M2};
+        for (int i = 0; i < NROWS - OWN; i++) {
+            rows[OWN + i].name = names[i];
+            rows[OWN + i].handle = handles[i];
+        }
         for (int i = 0; i < NROWS; i++) {
             int bytes = 0;
             if (rows[i].handle != MPI_DATATYPE_NULL)
@@ -148,37 +153,55 @@ struct number {
     long double complex z;
 };
 
-/* The pattern of a small exact value in a 16-bit float with @digits explicit bits of significand. */
-static uint16_t half_from(long double value, int digits, int bias)
+/* A float narrower than C's, of @bytes, with @digits explicit bits of significand. */
+struct narrow {
+    size_t bytes;
+    int digits, bias;
+};
+static const struct narrow half = {2, 10, 15};
+static const struct narrow narrow[] = {
+    [MT_BFLOAT] = {2, 7, 127}, [MT_E4M3] = {1, 3, 7}, [MT_E5M2] = {1, 2, 15}};
+
+static bool is_fp8(enum mt_kind kind)
+{
+    return kind == MT_E4M3 || kind == MT_E5M2;
+}
+
+/* Stores a small exact value. */
+static void narrow_store(unsigned char *p, struct narrow f, long double value)
 {
     int exponent;
     double significand = frexp(fabs((double)value), &exponent);
-    unsigned sign = value < 0 ? 0x8000 : 0;
-    if (significand == 0)
-        return (uint16_t)sign;
-    unsigned fraction = (unsigned)ldexp(significand * 2 - 1, digits);
-    return (uint16_t)(sign | (unsigned)(exponent - 1 + bias) << digits | fraction);
+    unsigned pattern = 0;
+    if (significand != 0 && exponent - 1 + f.bias > 0)
+        pattern = (unsigned)(exponent - 1 + f.bias) << f.digits |
+                  (unsigned)ldexp(significand * 2 - 1, f.digits);
+    else if (significand != 0)
+        pattern = (unsigned)ldexp(significand, exponent - 1 + f.bias + f.digits);
+    pattern |= value < 0 ? 1u << (8 * f.bytes - 1) : 0;
+    memcpy(p, &pattern, f.bytes); /* little-endian */
 }
 
-static long double half_to(uint16_t pattern, int digits, int bias)
+static long double narrow_load(const unsigned char *p, struct narrow f)
 {
-    int exponent = (pattern & 0x7fff) >> digits;
-    int fraction = pattern & ((1 << digits) - 1);
-    long double value = exponent == 0 ? ldexpl(fraction, 1 - bias - digits)
-                                      : ldexpl(fraction + (1 << digits), exponent - bias - digits);
-    return pattern & 0x8000 ? -value : value;
+    unsigned pattern = 0, sign = 1u << (8 * f.bytes - 1);
+    memcpy(&pattern, p, f.bytes);
+    int exponent = (int)(pattern & ~sign) >> f.digits;
+    int fraction = (int)pattern & ((1 << f.digits) - 1);
+    long double value = exponent == 0
+                            ? ldexpl(fraction, 1 - f.bias - f.digits)
+                            : ldexpl(fraction + (1 << f.digits), exponent - f.bias - f.digits);
+    return pattern & sign ? -value : value;
 }
 
 static long double real_load(const unsigned char *p, size_t size)
 {
-    uint16_t half;
     float f;
     double d;
     long double l;
     switch (size) {
     case 2:
-        memcpy(&half, p, 2);
-        return half_to(half, 10, 15);
+        return narrow_load(p, half);
     case 4:
         memcpy(&f, p, 4);
         return f;
@@ -193,11 +216,10 @@ static long double real_load(const unsigned char *p, size_t size)
 
 static void real_store(unsigned char *p, size_t size, long double value)
 {
-    uint16_t half = half_from(size == 2 ? value : 0, 10, 15);
     float f = (float)value;
     double d = (double)value;
     if (size == 2)
-        memcpy(p, &half, 2);
+        narrow_store(p, half, value);
     else
         memcpy(p, size == 4 ? (void *)&f : size == 8 ? (void *)&d : (void *)&value, size);
 }
@@ -206,14 +228,14 @@ static struct number field_load(const struct mt_field *field, const unsigned cha
 {
     const unsigned char *p = element + field->at;
     struct number x = {0, 0};
-    uint16_t half;
     switch (field->kind) {
     case MT_REAL:
         x.z = real_load(p, field->size);
         break;
     case MT_BFLOAT:
-        memcpy(&half, p, 2);
-        x.z = half_to(half, 7, 127);
+    case MT_E4M3:
+    case MT_E5M2:
+        x.z = narrow_load(p, narrow[field->kind]);
         break;
     case MT_COMPLEX:
         x.z = real_load(p, field->size / 2) + I * real_load(p + field->size / 2, field->size / 2);
@@ -232,14 +254,14 @@ static void field_store(
     const struct mt_field *field, unsigned char *element, const struct number *x)
 {
     unsigned char *p = element + field->at;
-    uint16_t half;
     switch (field->kind) {
     case MT_REAL:
         real_store(p, field->size, creall(x->z));
         break;
     case MT_BFLOAT:
-        half = half_from(creall(x->z), 7, 127);
-        memcpy(p, &half, 2);
+    case MT_E4M3:
+    case MT_E5M2:
+        narrow_store(p, narrow[field->kind], creall(x->z));
         break;
     case MT_COMPLEX:
         real_store(p, field->size / 2, creall(x->z));
@@ -279,6 +301,8 @@ static struct number draw(const struct mt_field *field, enum mt_oper oper, uint6
         x.z = (long double)(h % 17) - 8 + I * ((long double)(h / 17 % 17) - 8);
     else if (oper == MT_PROD)
         x.z = factors[h % 4];
+    else if (is_fp8(field->kind) && (oper == MT_SUM || oper == MT_AVG))
+        x.z = (long double)(h % 3) - 1;
     else
         x.z = (long double)(h % 17) - 8;
     return x;
@@ -289,6 +313,8 @@ static void element_draw(
 {
     uint64_t h = mt_hash(mt_hash(c->seed, (uint64_t)rank), i);
     x[0] = draw(&type->value, c->oper, h);
+    if (is_fp8(type->value.kind) && rank >= 8 && c->oper != MT_MIN && c->oper != MT_MAX)
+        x[0].z = c->oper == MT_PROD;
     x[1] = (struct number){h >> 8 & 15, (long double)(h >> 8 & 15)};
 }
 
@@ -394,6 +420,8 @@ static bool is_equal(const struct mt_case *c, int nranks, struct number *got, st
         return got->bits == want->bits && got->z == want->z;
     long double mean = creall(want->z) / nranks;
     double ulp = c->type->value.kind == MT_BFLOAT ? 0x1p-6 : ulps[c->type->value.size];
+    if (is_fp8(c->type->value.kind)) /* half a unit: the sum is exact, and the mean no denormal */
+        ulp = c->type->value.kind == MT_E4M3 ? 0x1p-4 : 0x1p-3;
     return fabsl(creall(got->z) - mean) <= ulp * fabsl(mean);
 }
 
@@ -418,6 +446,18 @@ bool mt_verify(const struct mt_case *c, int nranks, size_t first, size_t count, 
     return true;
 }
 
+/* Lends @send, or nothing in place, and @recv to TIARA_Allreduce, and takes them back. */
+static int allreduce(struct mt_buf *send, struct mt_buf *recv, size_t count, MPI_Datatype type,
+    MPI_Op op, MPI_Comm comm)
+{
+    int err = TIARA_Allreduce(
+        send ? mt_buf_lend(send) : MPI_IN_PLACE, mt_buf_lend(recv), (int)count, type, op, comm);
+    if (send)
+        mt_buf_take(send);
+    mt_buf_take(recv);
+    return err;
+}
+
 bool mt_allreduce(const struct mt_case *c)
 {
     int rank, nranks;
@@ -426,13 +466,13 @@ bool mt_allreduce(const struct mt_case *c)
     mt_note("%s %s count %zu in place %d offset %zu", c->type->name, mt_oper_name(c->oper),
         c->count, c->in_place, c->offset);
     size_t bytes = c->count * mt_type_extent(c->type);
-    struct mt_buf recv = mt_buf_new(bytes, c->offset);
+    struct mt_buf recv = mt_buf_new_result(bytes, c->offset);
     struct mt_buf send = mt_buf_new(c->in_place ? 0 : bytes, c->offset);
     unsigned char *input = c->in_place ? recv.data : send.data;
     mt_fill(c->type, c->oper, c->seed, rank, 0, c->count, input);
     uint64_t before = mt_digest(send.data, send.bytes);
-    int err = TIARA_Allreduce(c->in_place ? MPI_IN_PLACE : send.data, recv.data, (int)c->count,
-        c->type->handle, mt_oper_handle(c->oper), c->comm);
+    int err = allreduce(c->in_place ? NULL : &send, &recv, c->count, c->type->handle,
+        mt_oper_handle(c->oper), c->comm);
     bool ok = mt_check(err == MPI_SUCCESS, "%s %s count %zu: error %d", c->type->name,
         mt_oper_name(c->oper), c->count, err);
     ok = ok && mt_verify(c, nranks, 0, c->count, recv.data);
@@ -445,6 +485,24 @@ bool mt_allreduce(const struct mt_case *c)
     mt_buf_free(&send);
     mt_buf_free(&recv);
     return ok;
+}
+
+int mt_allreduce_arrays(
+    const void *in, void *out, size_t count, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
+{
+    MPI_Aint lb, extent;
+    MPI_Type_get_extent(type, &lb, &extent);
+    struct mt_buf send = mt_buf_new(count * (size_t)extent, 0),
+                  recv = mt_buf_new_result(send.bytes, 0);
+    bool in_place = in == MPI_IN_PLACE;
+    memcpy(recv.data, out, recv.bytes);
+    memcpy(send.data, in_place ? out : in, send.bytes);
+    int err = allreduce(in_place ? NULL : &send, &recv, count, type, op, comm);
+    mt_check(mt_buf_intact(&send) && mt_buf_intact(&recv), "count %zu: guards damaged", count);
+    memcpy(out, recv.data, recv.bytes);
+    mt_buf_free(&send);
+    mt_buf_free(&recv);
+    return err;
 }
 
 void mt_allreduce_all_sizes(MPI_Comm comm, unsigned salt)

@@ -123,6 +123,7 @@ enum tiara_err tiara_actor_call(
     call.stage_out = act->far_out && a->rank % 2 == 0;
     call.in = call.stage_in ? tiara_far(in) : in;
     call.out = call.stage_out ? tiara_far(out) : out;
+    a->arena.call++;
     tiara_arena_begin(&a->arena, act->digest, &desc);
     if (!act->plan)
         return call_small(a, act, in, out);

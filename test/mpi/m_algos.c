@@ -13,6 +13,9 @@
 /* tiara-test: mpirun 4 TIARA_ALGO=direct */
 /* tiara-test: mpirun 4 TIARA_ALGO=direct TIARA_ONE_SHOT=64k */
 /* tiara-test: mpirun 4 TIARA_ALGO=direct TIARA_ONE_SHOT=1 TIARA_CHUNK=1k TIARA_SLOTS=8 */
+/* tiara-test: mpirun 4 TIARA_ALGO=node-ring */
+/* tiara-test: mpirun 3 TIARA_ALGO=node-ring TIARA_CHUNK=1k TIARA_SLOTS=8 */
+/* tiara-test: mpirun 4 TIARA_ALGO=node-ring TIARA_LAYOUT=2x2 */
 /* tiara-test: mpirun 4 TIARA_ALGO=hier TIARA_LAYOUT=2x2 */
 /* tiara-test: mpirun 4 TIARA_ALGO=direct TIARA_LAYOUT=2x2 */
 /* tiara-test: mpirun 4 TIARA_ALGO=ring TIARA_LAYOUT=2x2:rr */
@@ -27,11 +30,25 @@
 /* tiara-test: mpirun 2 TIARA_ISA=portable TIARA_CELL_STORE=plain TIARA_CMA=off */
 /* tiara-test: mpirun 3 TIARA_ISA=avx2 TIARA_CELL_STORE=stream TIARA_CMA=on */
 /* tiara-test: mpirun 2 TIARA_CELL_STORE=string TIARA_SPIN=0 */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_ALGO=direct TIARA_ONE_SHOT=1m */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_ALGO=direct TIARA_ONE_SHOT=1 TIARA_CUDA_MAP=no */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_ONE_SHOT=1 */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_ALGO=node-ring */
+/* tiara-test: mpirun 3 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_ALGO=node-ring TIARA_CUDA_CELL=65536 TIARA_CHUNK=16k */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 STANDIN_PEERS=ring */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_CUDA_CELL=65536 TIARA_CHUNK=16k */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_CUDA_CELL=65536 TIARA_CHUNK=16k TIARA_LAYOUT=2x2 */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=2x2 TIARA_CUDA_AWARE=on */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=2x2 TIARA_CUDA_AWARE=off STANDIN_PEERS=ring */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=3+1 TIARA_ALGO=hier TIARA_LEADERS=1 TIARA_INTER=recursive-doubling */
+/* tiara-test: mpirun 6 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=3x2 TIARA_INTER=ring TIARA_SLOTS=4 TIARA_CHUNK=16k */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=2x2:rr TIARA_ALGO=hier-chain */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=2x2 TIARA_ALGO=ring */
+/* tiara-test: mpirun 3 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_ALGO=mpi */
+/* tiara-test: mpirun 3 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 STANDIN_PEERS=none TIARA_CUDA_CELL=65536 TIARA_CHUNK=16k */
 #include "mpi_run.h"
 #include "mpi_type.h"
 #include "tiara.h"
-
-#include <stdlib.h>
 
 START_TEST(test_algos_sums_of_all_sizes_are_right)
 {
@@ -69,18 +86,25 @@ START_TEST(test_algos_scatter_then_gather_is_right)
             .count = total,
             .seed = mt_seed(),
             .comm = MPI_COMM_WORLD};
-        long *in = malloc(total * sizeof *in), *out = malloc(total * sizeof *out);
-        long *block = malloc((size_t)blocks[k] * sizeof *block);
+        struct mt_buf in = mt_buf_new(total * sizeof(long), 0),
+                      out = mt_buf_new_result(total * sizeof(long), 0),
+                      block = mt_buf_new_result((size_t)blocks[k] * sizeof(long), 0);
         mt_note("scatter and gather, block %d", blocks[k]);
-        mt_fill(c.type, c.oper, c.seed, mt_rank, 0, total, in);
-        int err = TIARA_Reduce_scatter_block(in, block, blocks[k], MPI_LONG, MPI_SUM, c.comm);
+        mt_fill(c.type, c.oper, c.seed, mt_rank, 0, total, in.data);
+        void *middle = mt_buf_lend(&block);
+        int err = TIARA_Reduce_scatter_block(
+            mt_buf_lend(&in), middle, blocks[k], MPI_LONG, MPI_SUM, c.comm);
         mt_check(err == MPI_SUCCESS, "scatter of %d: error %d", blocks[k], err);
-        err = TIARA_Allgather(block, blocks[k], MPI_LONG, out, blocks[k], MPI_LONG, c.comm);
+        err = TIARA_Allgather(
+            middle, blocks[k], MPI_LONG, mt_buf_lend(&out), blocks[k], MPI_LONG, c.comm);
+        mt_buf_take(&block);
+        mt_buf_take(&out);
         mt_check(err == MPI_SUCCESS, "gather of %d: error %d", blocks[k], err);
-        mt_verify(&c, mt_size, 0, total, out);
-        free(in);
-        free(out);
-        free(block);
+        mt_verify(&c, mt_size, 0, total, out.data);
+        mt_check(mt_buf_intact(&block) && mt_buf_intact(&out), "block %d: guards", blocks[k]);
+        mt_buf_free(&in);
+        mt_buf_free(&out);
+        mt_buf_free(&block);
     }
     mt_agree();
 }

@@ -9,6 +9,10 @@
 /* tiara-test: mpirun 4 TIARA_LAYOUT=2x2 */
 /* tiara-test: mpirun 4 TIARA_LAYOUT=3+1 */
 /* tiara-test: mpirun 6 TIARA_LAYOUT=2x3:rr */
+/* tiara-test: mpirun 2 TIARA_TEST_MEMORY=device */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_LAYOUT=2x2 */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=mixed */
+/* tiara-test: mpirun 2 TIARA_TEST_MEMORY=device STANDIN_PEERS=none */
 #include "mpi_run.h"
 #include "mpi_type.h"
 #include "tiara.h"
@@ -16,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static double in[16], out[16];
+static double *in, *out; /* of 16, where calls can read and write them */
 
 static int class_of(int err)
 {
@@ -91,7 +95,7 @@ START_TEST(test_args_uncommitted_type_is_refused_or_right)
     MPI_Datatype type;
     int two[2] = {1, mt_rank}, sums[2] = {0, 0};
     MPI_Type_contiguous(2, MPI_INT, &type);
-    int err = TIARA_Allreduce(two, sums, 1, type, MPI_SUM, MPI_COMM_WORLD);
+    int err = mt_allreduce_arrays(two, sums, 1, type, MPI_SUM, MPI_COMM_WORLD);
     mt_check(err != MPI_SUCCESS || sums[0] == mt_size, "accepted, and the sum is %d", sums[0]);
     MPI_Type_free(&type);
     check_usable(MPI_COMM_WORLD);
@@ -184,11 +188,14 @@ static void check_mismatch(const struct mismatch *m, int odd)
     MPI_Datatype type = is_odd ? m->odd_type : m->type;
     MPI_Type_size(type, &size);
     struct mt_buf send = mt_buf_new((size_t)count * (size_t)size, 0),
-                  recv = mt_buf_new(send.bytes, 0);
+                  recv = mt_buf_new_result(send.bytes, 0);
     memset(send.data, 0, send.bytes);
     uint64_t before = mt_digest(send.data, send.bytes);
     mt_note("mismatch in %s, counts %d and %d, odd rank %d", m->what, m->count, m->odd_count, odd);
-    err = TIARA_Allreduce(send.data, recv.data, count, type, is_odd ? m->odd_op : m->op, comm);
+    err = TIARA_Allreduce(
+        mt_buf_lend(&send), mt_buf_lend(&recv), count, type, is_odd ? m->odd_op : m->op, comm);
+    mt_buf_take(&send);
+    mt_buf_take(&recv);
     mine = err != MPI_SUCCESS;
     PMPI_Allreduce(&mine, &anyone, 1, MPI_INT, MPI_MAX, mt_private);
     mt_check(anyone, "%s, counts %d and %d, odd rank %d: no rank saw it", m->what, m->count,
@@ -228,6 +235,10 @@ END_TEST
 int main(int argc, char **argv)
 {
     TCase *tests = mt_begin(&argc, &argv, "m_args", MPI_THREAD_SINGLE);
+    struct mt_buf send = mt_buf_new(16 * sizeof *in, 0),
+                  recv = mt_buf_new_result(16 * sizeof *out, 0);
+    in = mt_buf_lend(&send);
+    out = mt_buf_lend(&recv);
     tcase_add_test(tests, test_args_of_allreduce_are_checked);
     tcase_add_test(tests, test_args_of_the_family_are_checked);
     tcase_add_test(tests, test_args_uncommitted_type_is_refused_or_right);
@@ -235,5 +246,8 @@ int main(int argc, char **argv)
     tcase_add_test(tests, test_args_in_place_on_some_ranks_is_legal);
     tcase_add_test(tests, test_args_errors_go_to_the_communicator_s_handler);
     tcase_add_test(tests, test_args_that_differ_between_ranks_are_seen);
-    return mt_end();
+    int status = mt_end();
+    mt_buf_free(&send);
+    mt_buf_free(&recv);
+    return status;
 }

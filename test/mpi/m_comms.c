@@ -9,6 +9,9 @@
 /* tiara-test: mpirun 4 TIARA_LAYOUT=2x2:rr */
 /* tiara-test: mpirun 6 TIARA_LAYOUT=0,1,1,0,2,0 */
 /* tiara-test: vcluster 2x2 */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=2x2 */
+/* tiara-test: mpirun 3 TIARA_TEST_MEMORY=mixed-inout */
 #include "mpi_run.h"
 #include "mpi_type.h"
 #include "tiara.h"
@@ -129,9 +132,9 @@ START_TEST(test_comms_of_the_same_group_interleave)
     MPI_Comm_split(MPI_COMM_WORLD, 0, -mt_rank, &b);
     TIARA_Comm_prepare(b);
     for (int k = 0; k < 50; k++) {
-        int i = k + mt_rank, sum_a, sum_b, want = mt_size * k + mt_size * (mt_size - 1) / 2;
-        TIARA_Allreduce(&i, &sum_a, 1, MPI_INT, MPI_SUM, a);
-        TIARA_Allreduce(&i, &sum_b, 1, MPI_INT, MPI_SUM, b);
+        int i = k + mt_rank, sum_a = 0, sum_b = 0, want = mt_size * k + mt_size * (mt_size - 1) / 2;
+        mt_allreduce_arrays(&i, &sum_a, 1, MPI_INT, MPI_SUM, a);
+        mt_allreduce_arrays(&i, &sum_b, 1, MPI_INT, MPI_SUM, b);
         mt_check(
             sum_a == want && sum_b == want, "step %d: %d and %d, not %d", k, sum_a, sum_b, want);
         if (k % 10 == 0)
@@ -169,7 +172,7 @@ START_TEST(test_comms_between_groups_pass_through)
         int *in = malloc((size_t)count * sizeof *in), *out = calloc((size_t)count, sizeof *out);
         for (int i = 0; i < count; i++)
             in[i] = i + mt_rank;
-        int err = TIARA_Allreduce(in, out, count, MPI_INT, MPI_SUM, inter);
+        int err = mt_allreduce_arrays(in, out, (size_t)count, MPI_INT, MPI_SUM, inter);
         int first = low ? mt_size / 2 : 0, end = low ? mt_size : mt_size / 2;
         for (int i = 0; i < count; i++) {
             int want = 0;

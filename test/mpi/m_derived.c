@@ -15,6 +15,11 @@
 /* tiara-test: mpirun 6 TIARA_LAYOUT=2x3:rr */
 /* tiara-test: mpirun 6 TIARA_LAYOUT=0,1,1,0,2,0 */
 /* tiara-test: mpirun 4 TIARA_LAYOUT=2x2:rr TIARA_REPRODUCIBLE=1 */
+/* tiara-test: mpirun 2 TIARA_TEST_MEMORY=device */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_LAYOUT=2x2 */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=sub */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=mixed TIARA_LAYOUT=3+1 */
+/* tiara-test: mpirun 2 TIARA_TEST_MEMORY=mixed-inout */
 #include "mpi_buf.h"
 #include "mpi_run.h"
 #include "tiara.h"
@@ -42,8 +47,7 @@ static void op_enter(const int *len, const MPI_Datatype *type)
 }
 
 /* All-reduces @count elements and checks what the operator saw. */
-static void call(
-    const struct mt_buf *send, const struct mt_buf *recv, int count, MPI_Datatype type, MPI_Op op)
+static void call(struct mt_buf *send, struct mt_buf *recv, int count, MPI_Datatype type, MPI_Op op)
 {
     MPI_Aint lb, extent;
     MPI_Type_get_extent(type, &lb, &extent);
@@ -51,8 +55,11 @@ static void call(
     seen.count = count;
     seen.extent = (size_t)extent;
     seen.calls = seen.bad_calls = 0;
-    int err = TIARA_Allreduce(send ? (void *)(send->data - lb) : MPI_IN_PLACE, recv->data - lb,
-        count, type, op, MPI_COMM_WORLD);
+    int err = TIARA_Allreduce(send ? (char *)mt_buf_lend(send) - lb : MPI_IN_PLACE,
+        (char *)mt_buf_lend(recv) - lb, count, type, op, MPI_COMM_WORLD);
+    if (send)
+        mt_buf_take(send);
+    mt_buf_take(recv);
     mt_check(err == MPI_SUCCESS, "count %d: error %d", count, err);
     mt_check(seen.bad_calls == 0, "count %d: %d of %d calls had a foreign type or length", count,
         seen.bad_calls, seen.calls);
@@ -109,7 +116,7 @@ static void check_three_ints(
 {
     size_t span =
         (size_t)(count > 0 ? count - 1 : 0) * extent + (extent > skip + 24 ? extent : skip + 24);
-    struct mt_buf send = mt_buf_new(span, 0), recv = mt_buf_new(span, 0);
+    struct mt_buf send = mt_buf_new(span, 0), recv = mt_buf_new_result(span, 0);
     memset(send.data, HOLE + 1, span);
     memset(recv.data, HOLE, span);
     for (int i = 0; i < count; i++) {
@@ -242,7 +249,7 @@ START_TEST(test_struct_is_right)
         MPI_Op_create(merge_records, k % 2, &op);
         mt_note("struct count %d commute %d", count, k % 2);
         struct mt_buf send = mt_buf_new((size_t)count * sizeof(struct record), 0);
-        struct mt_buf recv = mt_buf_new(send.bytes, 0);
+        struct mt_buf recv = mt_buf_new_result(send.bytes, 0);
         struct record *in = (struct record *)send.data, *out = (struct record *)recv.data;
         for (int i = 0; i < count; i++)
             in[i] = (struct record){datum(mt_rank, i, 0),
@@ -295,7 +302,7 @@ START_TEST(test_operator_without_commutativity_runs_in_rank_order)
         int count = some_counts[k / 2];
         mt_note("words count %d in place %d", count, k % 2);
         struct mt_buf send = mt_buf_new((size_t)count * sizeof(struct word), 0);
-        struct mt_buf recv = mt_buf_new(send.bytes, 0);
+        struct mt_buf recv = mt_buf_new_result(send.bytes, 0);
         struct word *in = (struct word *)(k % 2 ? recv.data : send.data),
                     *out = (struct word *)recv.data;
         for (int i = 0; i < count; i++)
@@ -347,7 +354,7 @@ START_TEST(test_matrix_product_runs_in_rank_order)
     for (int k = 0; k < 5; k++) {
         mt_note("matrices count %d", counts[k]);
         struct mt_buf send = mt_buf_new((size_t)counts[k] * 32, 0),
-                      recv = mt_buf_new(send.bytes, 0);
+                      recv = mt_buf_new_result(send.bytes, 0);
         for (int i = 0; i < counts[k]; i++)
             matrix_of(mt_rank, i, (uint64_t *)send.data + 4 * i);
         call(&send, &recv, counts[k], type, op);
@@ -383,7 +390,7 @@ static void check_doubles(MPI_Datatype type, int count, int ndoubles, MPI_Op op)
 {
     mt_note("%d elements of %d doubles", count, ndoubles);
     struct mt_buf send = mt_buf_new((size_t)count * (size_t)ndoubles * sizeof(double), 0);
-    struct mt_buf recv = mt_buf_new(send.bytes, 0);
+    struct mt_buf recv = mt_buf_new_result(send.bytes, 0);
     for (int i = 0; i < count * ndoubles; i++)
         ((double *)send.data)[i] = datum(mt_rank, i, 0);
     call(&send, &recv, count, type, op);

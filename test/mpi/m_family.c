@@ -10,6 +10,16 @@
 /* tiara-test: mpirun 6 TIARA_LAYOUT=1+2+3 */
 /* tiara-test: vcluster 2x2 */
 /* tiara-test: vcluster 4x2 */
+/* tiara-test: mpirun 2 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=2x2 */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=3+1 */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 STANDIN_PEERS=none */
+/* tiara-test: mpirun 2 TIARA_TEST_MEMORY=pool */
+/* tiara-test: mpirun 2 TIARA_TEST_MEMORY=vmm */
+/* tiara-test: mpirun 3 TIARA_TEST_MEMORY=mixed-inout */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=managed TIARA_LAYOUT=2x2 */
+/* tiara-test: vcluster 2x2 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 */
 #include "mpi_run.h"
 #include "mpi_type.h"
 #include "tiara.h"
@@ -29,13 +39,16 @@ static void check_reduce_scatter(const struct mt_case *c)
     size_t extent = mt_type_extent(c->type), total = c->count * (size_t)mt_size;
     mt_note("reduce-scatter %s count %zu in place %d", c->type->name, c->count, c->in_place);
     struct mt_buf send = mt_buf_new(total * extent, 0);
-    struct mt_buf recv = mt_buf_new((c->in_place ? total : c->count) * extent, 0);
+    struct mt_buf recv = mt_buf_new_result((c->in_place ? total : c->count) * extent, 0);
     mt_fill(c->type, c->oper, c->seed, mt_rank, 0, total, send.data);
     if (c->in_place)
         memcpy(recv.data, send.data, send.bytes);
     uint64_t before = mt_digest(send.data, send.bytes);
-    int err = TIARA_Reduce_scatter_block(c->in_place ? MPI_IN_PLACE : send.data, recv.data,
-        (int)c->count, c->type->handle, mt_oper_handle(c->oper), c->comm);
+    int err = TIARA_Reduce_scatter_block(c->in_place ? MPI_IN_PLACE : mt_buf_lend(&send),
+        mt_buf_lend(&recv), (int)c->count, c->type->handle, mt_oper_handle(c->oper), c->comm);
+    if (!c->in_place)
+        mt_buf_take(&send);
+    mt_buf_take(&recv);
     mt_check(err == MPI_SUCCESS, "reduce-scatter count %zu: error %d", c->count, err);
     mt_verify(c, mt_size, c->count * (size_t)mt_rank, c->count, recv.data);
     mt_check(
@@ -72,11 +85,18 @@ END_TEST
 START_TEST(test_reduce_scatter_block_on_self_copies)
 {
     for (int in_place = 0; in_place < 2; in_place++) {
-        int in[3] = {mt_rank, 7, -1}, out[4] = {in[0], in[1], in[2], 99};
-        int err = TIARA_Reduce_scatter_block(
-            in_place ? MPI_IN_PLACE : (void *)in, out, 3, MPI_INT, MPI_SUM, MPI_COMM_SELF);
-        mt_check(err == MPI_SUCCESS && memcmp(in, out, sizeof in) == 0 && out[3] == 99,
+        const int in[3] = {mt_rank, 7, -1};
+        struct mt_buf send = mt_buf_new(sizeof in, 0), recv = mt_buf_new_result(sizeof in, 0);
+        memcpy(send.data, in, sizeof in);
+        memcpy(recv.data, in, in_place ? sizeof in : 0);
+        int err = TIARA_Reduce_scatter_block(in_place ? MPI_IN_PLACE : mt_buf_lend(&send),
+            mt_buf_lend(&recv), 3, MPI_INT, MPI_SUM, MPI_COMM_SELF);
+        mt_buf_take(&recv);
+        mt_check(
+            err == MPI_SUCCESS && memcmp(in, recv.data, sizeof in) == 0 && mt_buf_intact(&recv),
             "in place %d: error %d", in_place, err);
+        mt_buf_free(&send);
+        mt_buf_free(&recv);
     }
     mt_agree();
 }
@@ -93,19 +113,20 @@ static void check_allgather(size_t count, bool in_place, bool pairs)
 {
     size_t bytes = count * sizeof(int), total = bytes * (size_t)mt_size;
     mt_note("allgather count %zu in place %d pairs %d", count, in_place, pairs);
-    struct mt_buf send = mt_buf_new(bytes, 0), recv = mt_buf_new(total, 0);
+    struct mt_buf send = mt_buf_new(bytes, 0), recv = mt_buf_new_result(total, 0);
     int *mine = in_place ? (int *)recv.data + count * (size_t)mt_rank : (int *)send.data;
     for (size_t i = 0; i < count; i++)
         mine[i] = gathered(mt_rank, i);
     MPI_Datatype two;
     MPI_Type_contiguous(2, MPI_INT, &two);
     MPI_Type_commit(&two);
-    int err = TIARA_Allgather(in_place ? MPI_IN_PLACE : send.data,
+    int err = TIARA_Allgather(in_place ? MPI_IN_PLACE : mt_buf_lend(&send),
         in_place ? 0 : (int)count / (pairs ? 2 : 1),
         in_place ? MPI_DATATYPE_NULL
         : pairs  ? two
                  : MPI_INT,
-        recv.data, (int)count, MPI_INT, MPI_COMM_WORLD);
+        mt_buf_lend(&recv), (int)count, MPI_INT, MPI_COMM_WORLD);
+    mt_buf_take(&recv);
     mt_check(err == MPI_SUCCESS && mt_buf_intact(&recv), "allgather count %zu: error %d or guards",
         count, err);
     const int *all = (const int *)recv.data;
@@ -138,16 +159,21 @@ START_TEST(test_allgather_of_overlapping_elements_follows_the_type_map)
     MPI_Type_contiguous(4, MPI_INT, &four);
     MPI_Type_create_resized(four, 0, 2 * sizeof(int), &overlapping);
     MPI_Type_commit(&overlapping);
-    int in[8], *out = malloc((size_t)mt_size * 12 * sizeof(int));
+    struct mt_buf send = mt_buf_new(8 * sizeof(int), 0),
+                  recv = mt_buf_new_result((size_t)mt_size * 12 * sizeof(int), 0);
+    int *in = (int *)send.data, *out = (int *)recv.data;
     for (int i = 0; i < 8; i++)
         in[i] = 100 * mt_rank + i;
-    int err = TIARA_Allgather(in, 3, overlapping, out, 12, MPI_INT, MPI_COMM_WORLD);
+    int err = TIARA_Allgather(
+        mt_buf_lend(&send), 3, overlapping, mt_buf_lend(&recv), 12, MPI_INT, MPI_COMM_WORLD);
+    mt_buf_take(&recv);
     mt_check(err == MPI_SUCCESS, "error %d", err);
     for (int i = 0; i < 12 * mt_size; i++) {
         int want = 100 * (i / 12) + i % 12 / 4 * 2 + i % 4;
         mt_check(out[i] == want, "element %d is %d, not %d", i, out[i], want);
     }
-    free(out);
+    mt_buf_free(&send);
+    mt_buf_free(&recv);
     MPI_Type_free(&overlapping);
     MPI_Type_free(&four);
     mt_agree();
@@ -162,22 +188,24 @@ static void check_allgather_mixed(int count, bool in_place)
     MPI_Type_create_resized(MPI_INT, 0, step * (MPI_Aint)sizeof(int), &one);
     MPI_Type_contiguous(1, one, &type);
     MPI_Type_commit(&type);
-    int *in = malloc((size_t)(count * step) * sizeof(int));
-    int *out = malloc((size_t)(total * step) * sizeof(int));
+    struct mt_buf send = mt_buf_new((size_t)(count * step) * sizeof(int), 0);
+    struct mt_buf recv = mt_buf_new_result((size_t)(total * step) * sizeof(int), 0);
+    int *in = (int *)send.data, *out = (int *)recv.data;
     for (int i = 0; i < total * step; i++)
         out[i] = -1;
     for (int i = 0; i < count; i++)
         in[i * step] = out[(mt_rank * count + i) * step] = gathered(mt_rank, (size_t)i);
-    int err = TIARA_Allgather(
-        in_place ? MPI_IN_PLACE : in, count, type, out, count, type, MPI_COMM_WORLD);
+    int err = TIARA_Allgather(in_place ? MPI_IN_PLACE : mt_buf_lend(&send), count, type,
+        mt_buf_lend(&recv), count, type, MPI_COMM_WORLD);
+    mt_buf_take(&recv);
     mt_check(err == MPI_SUCCESS, "mixed types, count %d: error %d", count, err);
     for (int i = 0; i < total * step; i++) {
         int want = i % step ? -1 : gathered(i / step / count, (size_t)(i / step % count));
         mt_check(
             out[i] == want, "mixed types, count %d: int %d is %d, not %d", count, i, out[i], want);
     }
-    free(out);
-    free(in);
+    mt_buf_free(&send);
+    mt_buf_free(&recv);
     MPI_Type_free(&type);
     MPI_Type_free(&one);
 }
@@ -194,11 +222,11 @@ END_TEST
 
 START_TEST(test_avg_truncates_towards_zero)
 {
-    int in[3] = {-7 - mt_rank, 7 + mt_rank, mt_rank == 0 ? -1 : 0}, out[3];
+    int in[3] = {-7 - mt_rank, 7 + mt_rank, mt_rank == 0 ? -1 : 0}, out[3] = {0};
     int sum = 0;
     for (int r = 0; r < mt_size; r++)
         sum += 7 + r;
-    int err = TIARA_Allreduce(in, out, 3, MPI_INT, TIARA_AVG, MPI_COMM_WORLD);
+    int err = mt_allreduce_arrays(in, out, 3, MPI_INT, TIARA_AVG, MPI_COMM_WORLD);
     mt_check(err == MPI_SUCCESS, "error %d", err);
     mt_check(out[0] == -(sum / mt_size) && out[1] == sum / mt_size && out[2] == -1 / mt_size,
         "got %d %d %d, sum %d", out[0], out[1], out[2], sum);
@@ -209,17 +237,21 @@ END_TEST
 START_TEST(test_allreduce_c_small_is_right)
 {
     const long n = 5000;
-    long *in = calloc((size_t)n, sizeof *in), *out = calloc((size_t)n, sizeof *out);
+    struct mt_buf send = mt_buf_new((size_t)n * sizeof(long), 0),
+                  recv = mt_buf_new_result(send.bytes, 0);
+    long *in = (long *)send.data, *out = (long *)recv.data;
     for (long i = 0; i < n; i++)
         in[i] = i * (mt_rank + 1);
-    int err = TIARA_Allreduce_c(in, out, (MPI_Count)n, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
+    void *from = mt_buf_lend(&send), *to = mt_buf_lend(&recv);
+    int err = TIARA_Allreduce_c(from, to, (MPI_Count)n, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
+    mt_buf_take(&recv);
     mt_check(err == MPI_SUCCESS, "error %d", err);
     for (long i = 0; i < n; i++)
         mt_check(out[i] == i * mt_size * (mt_size + 1) / 2, "element %ld is %ld", i, out[i]);
-    err = TIARA_Allreduce_c(in, out, -1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
+    err = TIARA_Allreduce_c(from, to, -1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
     mt_check(err != MPI_SUCCESS, "a negative count was accepted");
-    free(in);
-    free(out);
+    mt_buf_free(&send);
+    mt_buf_free(&recv);
     mt_agree();
 }
 END_TEST

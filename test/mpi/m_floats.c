@@ -23,8 +23,17 @@
 /* tiara-test: vcluster 2x2 TIARA_REPRODUCIBLE=1 */
 /* tiara-test: vcluster 4x2 */
 /* tiara-test: vcluster 4x2 TIARA_REPRODUCIBLE=1 */
+/* tiara-test: mpirun 2 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=2x2 */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=3+1 */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 STANDIN_PEERS=ring */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_REPRODUCIBLE=1 */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_REPRODUCIBLE=1 TIARA_LAYOUT=2x2 */
+/* tiara-test: mpirun 3 TIARA_TEST_MEMORY=mixed-inout TIARA_TEST_SWEEP=0 TIARA_REPRODUCIBLE=1 */
 #include "mpi_buf.h"
 #include "mpi_run.h"
+#include "mpi_type.h"
 #include "tiara.h"
 
 #include <math.h>
@@ -36,16 +45,19 @@ enum {
     DOUBLE,
     FLOAT16,
     BFLOAT16,
+    E4M3,
+    E5M2,
     NTYPES
 };
 
 static const size_t counts[] = {1, 2, 3, 5, 8, 10, 11, 33, 513, 1024, 4097, 16384, 65537, 300007};
-static const size_t sizes[NTYPES] = {4, 8, 2, 2};
-static const double eps[NTYPES] = {0x1p-23, 0x1p-52, 0x1p-10, 0x1p-7};
+static const size_t sizes[NTYPES] = {4, 8, 2, 2, 1, 1};
+static const double eps[NTYPES] = {0x1p-23, 0x1p-52, 0x1p-10, 0x1p-7, 0x1p-3, 0x1p-2};
 
 static MPI_Datatype handle_of(int type)
 {
-    const MPI_Datatype handles[] = {MPI_FLOAT, MPI_DOUBLE, TIARA_FLOAT16, TIARA_BFLOAT16};
+    const MPI_Datatype handles[] = {
+        MPI_FLOAT, MPI_DOUBLE, TIARA_FLOAT16, TIARA_BFLOAT16, TIARA_FLOAT8_E4M3, TIARA_FLOAT8_E5M2};
     return handles[type];
 }
 
@@ -56,8 +68,18 @@ static void put_random(int type, uint64_t h, unsigned char *p)
     double d = ldexp((double)(h >> 11) - 0x1p52, -50 - (int)(h % 29));
     uint16_t half = (uint16_t)((h >> 48 & 0x83ff) | (12 + h % 7) << 10);
     uint16_t bhalf = (uint16_t)((h >> 48 & 0x807f) | (122 + h % 11) << 7);
-    const void *sources[] = {&f, &d, &half, &bhalf};
+    uint8_t e4m3 = (uint8_t)((h >> 48 & 0x87) | (3 + h % 7) << 3);
+    uint8_t e5m2 = (uint8_t)((h >> 48 & 0x83) | (10 + h % 9) << 2);
+    const void *sources[] = {&f, &d, &half, &bhalf, &e4m3, &e5m2};
     memcpy(p, sources[type], sizes[type]);
+}
+
+static double get_fp8(unsigned code, int digits, int bias)
+{
+    int exponent = (int)(code & 0x7f) >> digits, one = exponent ? 1 << digits : 0;
+    double x =
+        ldexp(((int)code & ((1 << digits) - 1)) + one, (exponent ? exponent : 1) - bias - digits);
+    return code & 0x80 ? -x : x;
 }
 
 static double get(int type, const unsigned char *p)
@@ -82,6 +104,8 @@ static double get(int type, const unsigned char *p)
         memcpy(&f, &wide, 4);
         return f;
     }
+    if (type == E4M3 || type == E5M2)
+        return type == E4M3 ? get_fp8(*p, 3, 7) : get_fp8(*p, 2, 15);
     memcpy(&f, p, 4);
     return f;
 }
@@ -135,11 +159,14 @@ static void check_one(int type, size_t count, bool in_place, size_t offset)
     struct mt_buf send = mt_buf_new(bytes, offset), recv[2];
     fill(type, mt_rank, count, send.data);
     for (int k = 0; k < 2; k++) {
-        recv[k] = mt_buf_new(bytes, offset);
+        recv[k] = mt_buf_new_result(bytes, offset);
         if (in_place)
             memcpy(recv[k].data, send.data, bytes);
-        int err = TIARA_Allreduce(in_place ? MPI_IN_PLACE : send.data, recv[k].data, (int)count,
-            handle_of(type), MPI_SUM, MPI_COMM_WORLD);
+        int err = TIARA_Allreduce(in_place ? MPI_IN_PLACE : mt_buf_lend(&send),
+            mt_buf_lend(&recv[k]), (int)count, handle_of(type), MPI_SUM, MPI_COMM_WORLD);
+        if (!in_place)
+            mt_buf_take(&send);
+        mt_buf_take(&recv[k]);
         mt_check(err == MPI_SUCCESS && mt_buf_intact(&recv[k]),
             "type %d count %zu: error %d or guards", type, count, err);
     }
@@ -175,21 +202,23 @@ START_TEST(test_floats_reduce_scatter_is_the_sum)
     static const size_t blocks[] = {1, 7, 1000, 40001};
     for (size_t k = 0; k < sizeof blocks / sizeof blocks[0]; k++) {
         size_t count = blocks[k] * (size_t)mt_size, block_bytes = blocks[k] * sizes[DOUBLE];
-        unsigned char *send = malloc(count * sizes[DOUBLE]), *mine = malloc(block_bytes);
+        struct mt_buf send = mt_buf_new(count * sizes[DOUBLE], 0),
+                      mine = mt_buf_new_result(block_bytes, 0);
         unsigned char *all = malloc(count * sizes[DOUBLE]);
         mt_note("reduce-scatter, blocks of %zu", blocks[k]);
-        fill(DOUBLE, mt_rank, count, send);
-        int err = TIARA_Reduce_scatter_block(
-            send, mine, (int)blocks[k], MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        fill(DOUBLE, mt_rank, count, send.data);
+        int err = TIARA_Reduce_scatter_block(mt_buf_lend(&send), mt_buf_lend(&mine), (int)blocks[k],
+            MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        mt_buf_take(&mine);
         mt_check(err == MPI_SUCCESS, "reduce-scatter, blocks of %zu: error %d", blocks[k], err);
         PMPI_Allgather(
-            mine, (int)block_bytes, MPI_BYTE, all, (int)block_bytes, MPI_BYTE, mt_private);
+            mine.data, (int)block_bytes, MPI_BYTE, all, (int)block_bytes, MPI_BYTE, mt_private);
         check_is_sum(DOUBLE, count, all);
         if (mt_env("TIARA_REPRODUCIBLE", 0))
             check_is_left_fold(DOUBLE, count, all);
         free(all);
-        free(mine);
-        free(send);
+        mt_buf_free(&mine);
+        mt_buf_free(&send);
     }
     mt_agree();
 }
@@ -198,19 +227,20 @@ END_TEST
 /* NaN against numbers and zeros of both signs: MIN and MAX are not commutative there, yet all ranks agree. */
 START_TEST(test_floats_nan_and_signed_zero_agree)
 {
-    double in[600], out[600], again[600];
+    double in[600], out[600] = {0}, again[600] = {0};
     const double values[] = {0.0, -0.0, NAN, 1.0, -INFINITY, INFINITY};
     for (int i = 0; i < 600; i++)
         in[i] = values[mt_hash((uint64_t)mt_rank, (uint64_t)i) % 6];
     const MPI_Op ops[] = {MPI_MIN, MPI_MAX, MPI_SUM, MPI_PROD};
     for (int k = 0; k < 8; k++) {
-        int count = k < 4 ? 5 : 600;
-        TIARA_Allreduce(in, out, count, MPI_DOUBLE, ops[k % 4], MPI_COMM_WORLD);
-        TIARA_Allreduce(in, again, count, MPI_DOUBLE, ops[k % 4], MPI_COMM_WORLD);
-        size_t bytes = (size_t)count * sizeof(double);
-        mt_check(mt_same_bits(out, bytes, mt_private), "operator %d count %d: ranks differ", k % 4,
+        size_t count = k < 4 ? 5 : 600;
+        size_t bytes = count * sizeof(double);
+        mt_allreduce_arrays(in, out, count, MPI_DOUBLE, ops[k % 4], MPI_COMM_WORLD);
+        mt_allreduce_arrays(in, again, count, MPI_DOUBLE, ops[k % 4], MPI_COMM_WORLD);
+        mt_check(mt_same_bits(out, bytes, mt_private), "operator %d count %zu: ranks differ", k % 4,
             count);
-        mt_check(memcmp(out, again, bytes) == 0, "operator %d count %d: runs differ", k % 4, count);
+        mt_check(
+            memcmp(out, again, bytes) == 0, "operator %d count %zu: runs differ", k % 4, count);
     }
     mt_agree();
 }

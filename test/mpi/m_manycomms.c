@@ -4,6 +4,7 @@
 /* tiara-test: mpirun 2 TIARA_TEST_SWEEP=2 */
 /* tiara-test: mpirun 4 TIARA_LAYOUT=2x2 */
 /* tiara-test: mpirun 4 TIARA_LAYOUT=3+1 TIARA_SHM_BUDGET=4m TIARA_TEST_SWEEP=0 */
+/* tiara-test: mpirun 2 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=-1 */
 #include "mpi_run.h"
 #include "mpi_type.h"
 #include "tiara.h"
@@ -78,7 +79,7 @@ static void make_and_free(int n, int salt)
 
 START_TEST(test_comms_made_and_freed_leave_nothing)
 {
-    const int n = mt_sweep() > 1 ? 10000 : mt_sweep() > 0 ? 2000 : 1000;
+    const int n = mt_sweep() > 1 ? 10000 : mt_sweep() > 0 ? 2000 : mt_sweep() == 0 ? 1000 : 200;
     make_and_free(n / 5, 0);
     long kib = resident_kib();
     int fds = count_entries("/proc/self/fd", ""), maps = count_mappings();

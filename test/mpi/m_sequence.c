@@ -9,6 +9,11 @@
 /* tiara-test: mpirun 6 TIARA_LAYOUT=2x3:rr */
 /* tiara-test: mpirun 4 TIARA_LAYOUT=2x2 TIARA_SLOTS=1 TIARA_CHUNK=4k TIARA_TEST_SWEEP=0 */
 /* tiara-test: vcluster 2x2 */
+/* tiara-test: mpirun 2 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=2x2 */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=1+3 */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=mixed TIARA_TEST_SWEEP=0 */
 #include "mpi_run.h"
 #include "mpi_type.h"
 #include "tiara.h"
@@ -21,7 +26,8 @@ enum {
     MOST = 20000
 };
 
-static int *in, *out;
+static struct mt_buf send, recv;
+static int *in, *out; /* the views of them */
 
 /* Element @i of rank @r's data in step @step. */
 static int datum(uint64_t step, int r, int i)
@@ -46,19 +52,24 @@ static int run_step(uint64_t step, int kind, int count, int root)
     switch (kind) {
     case 0: /* most steps: the all-reduce itself, out of place or in place */
         memcpy(out, in, (size_t)count * sizeof *in);
-        TIARA_Allreduce(
-            root % 2 ? MPI_IN_PLACE : (void *)in, out, count, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+        TIARA_Allreduce(root % 2 ? MPI_IN_PLACE : mt_buf_lend(&send), mt_buf_lend(&recv), count,
+            MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+        mt_buf_take(&recv);
         for (int i = 0; i < count; i++)
             wrong += out[i] != datum_sum(step, i);
         break;
     case 1:
-        TIARA_Reduce_scatter_block(in, out, block, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+        TIARA_Reduce_scatter_block(
+            mt_buf_lend(&send), mt_buf_lend(&recv), block, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+        mt_buf_take(&recv);
         for (int i = 0; i < block; i++)
             wrong += out[i] != datum_sum(step, mt_rank * block + i);
         break;
     case 2:
         nout = block * mt_size;
-        TIARA_Allgather(in, block, MPI_INT, out, block, MPI_INT, MPI_COMM_WORLD);
+        TIARA_Allgather(
+            mt_buf_lend(&send), block, MPI_INT, mt_buf_lend(&recv), block, MPI_INT, MPI_COMM_WORLD);
+        mt_buf_take(&recv);
         for (int i = 0; i < nout; i++)
             wrong += out[i] != datum(step, i / block, i % block);
         break;
@@ -138,14 +149,14 @@ END_TEST
 START_TEST(test_sequence_with_pending_nonblocking_collectives_is_right)
 {
     for (int k = 0; k < 40; k++) {
-        int mine[3] = {mt_rank, k, mt_rank * k}, sums[3], peak, low;
+        int mine[3] = {mt_rank, k, mt_rank * k}, sums[3], peak, low = -1;
         MPI_Request requests[2];
         mt_note("pending %d", k);
         MPI_Iallreduce(mine, sums, 3, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &requests[0]);
         mt_check(run_step((uint64_t)k, 0, random_count((uint64_t)k * 7919), k) == 0,
             "first of round %d", k);
         MPI_Iallreduce(mine, &peak, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD, &requests[1]);
-        TIARA_Allreduce(mine, &low, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+        mt_allreduce_arrays(mine, &low, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
         MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
         int ranks = mt_size * (mt_size - 1) / 2;
         mt_check(sums[0] == ranks && sums[1] == mt_size * k && sums[2] == ranks * k &&
@@ -159,13 +170,15 @@ END_TEST
 int main(int argc, char **argv)
 {
     TCase *tests = mt_begin(&argc, &argv, "m_sequence", MPI_THREAD_SINGLE);
-    in = calloc(MOST, sizeof *in);
-    out = calloc(MOST, sizeof *out);
+    send = mt_buf_new(MOST * sizeof *in, 0);
+    recv = mt_buf_new_result(MOST * sizeof *out, 0);
+    in = (int *)send.data;
+    out = (int *)recv.data;
     tcase_add_test(tests, test_sequence_of_random_collectives_is_right);
     tcase_add_test(tests, test_sequence_wildcard_receives_see_own_messages_only);
     tcase_add_test(tests, test_sequence_with_pending_nonblocking_collectives_is_right);
     int status = mt_end();
-    free(in);
-    free(out);
+    mt_buf_free(&send);
+    mt_buf_free(&recv);
     return status;
 }

@@ -4,6 +4,9 @@
 /* tiara-test: mpirun 2 */
 /* tiara-test: mpirun 4 TIARA_LAYOUT=2x2 */
 /* tiara-test: mpirun 3 TIARA_LAYOUT=1+2 */
+/* tiara-test: mpirun 2 TIARA_TEST_MEMORY=device */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_LAYOUT=2x2 */
+/* tiara-test: mpirun 2 TIARA_TEST_MEMORY=sub */
 #include "mpi_run.h"
 #include "mpi_type.h"
 #include "tiara.h"
@@ -28,18 +31,22 @@ static void *work(void *arg)
     static const int counts[] = {1, 4, 70, 1500, 20000};
     for (int step = 0; step < STEPS; step++) {
         int count = counts[(step + w->number) % 5];
-        long *in = malloc((size_t)count * sizeof *in), *out = malloc((size_t)count * sizeof *out);
+        struct mt_buf send = mt_buf_new((size_t)count * sizeof(long), 0),
+                      recv = mt_buf_new_result(send.bytes, 0);
+        long *in = (long *)send.data, *out = (long *)recv.data;
         for (int i = 0; i < count; i++)
             in[i] = (long)i * (w->number + 1) + step + mt_rank;
-        int err = TIARA_Allreduce(in, out, count, MPI_LONG, MPI_SUM, w->comm);
+        int err = TIARA_Allreduce(
+            mt_buf_lend(&send), mt_buf_lend(&recv), count, MPI_LONG, MPI_SUM, w->comm);
+        mt_buf_take(&recv);
         long base = (long)mt_size * (mt_size - 1) / 2;
         int wrong = 0;
         for (int i = 0; i < count; i++)
             wrong += out[i] != mt_size * ((long)i * (w->number + 1) + step) + base;
         mt_check(err == MPI_SUCCESS && wrong == 0, "thread %d step %d count %d: error %d, %d wrong",
             w->number, step, count, err, wrong);
-        free(in);
-        free(out);
+        mt_buf_free(&send);
+        mt_buf_free(&recv);
     }
     return NULL;
 }

@@ -11,6 +11,14 @@
 /* tiara-test: mpirun 9 TIARA_TEST_SWEEP=0 */
 /* tiara-test: vcluster 2x2 TIARA_TEST_SWEEP=0 */
 /* tiara-test: vcluster 4x2 TIARA_TEST_SWEEP=0 */
+/* tiara-test: mpirun 2 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=2x2 */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=3+1 TIARA_CUDA_AWARE=on */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_ALGO=node-ring */
+/* tiara-test: mpirun 2 TIARA_TEST_MEMORY=mixed TIARA_TEST_SWEEP=0 */
+/* tiara-test: mpirun 2 TIARA_TEST_MEMORY=managed TIARA_TEST_SWEEP=0 */
+/* tiara-test: mpirun 2 TIARA_TEST_MEMORY=pinned TIARA_TEST_SWEEP=0 TIARA_CUDA=off */
 #include "mpi_run.h"
 #include "mpi_type.h"
 #include "tiara.h"
@@ -75,7 +83,8 @@ START_TEST(test_types_large_are_right)
         enum mt_oper oper;
     } pairs[] = {{MPI_DOUBLE, MT_SUM}, {MPI_FLOAT, MT_MAX}, {MPI_INT, MT_PROD},
         {MPI_INT8_T, MT_BXOR}, {MPI_UINT16_T, MT_MIN}, {MPI_2INT, MT_MINLOC},
-        {MPI_LONG_DOUBLE, MT_SUM}, {TIARA_BFLOAT16, MT_SUM}};
+        {MPI_LONG_DOUBLE, MT_SUM}, {TIARA_BFLOAT16, MT_SUM}, {TIARA_FLOAT8_E4M3, MT_SUM},
+        {TIARA_FLOAT8_E5M2, MT_MAX}};
     static const size_t counts[] = {10007, 16383, 16384, 16385, 65535, 65536, 65537, 104729, 262143,
         262144, 262145, 1000003, 1048575, 1048576, 1048577};
     unsigned step = mt_sweep() > 1 ? 1 : mt_sweep() > 0 ? 3 : 7;
@@ -83,7 +92,8 @@ START_TEST(test_types_large_are_right)
         if (pairs[p].type == MPI_DATATYPE_NULL)
             continue;
         for (unsigned k = p % step; k < COUNT_OF(counts); k += step) {
-            bool too_long = mt_size > 4 && counts[k] > 300000;
+            bool is_slow = mt_size > 4 || getenv("TIARA_TEST_MEMORY");
+            bool too_long = is_slow && counts[k] > (mt_sweep() > 0 ? 300000 : 70000);
             struct mt_case c =
                 varied_case(mt_type_find(pairs[p].type), pairs[p].oper, counts[k], k + p);
             if (!too_long)
@@ -119,15 +129,15 @@ END_TEST
 /* The integer sum of 16384 on each of two ranks does not saturate, with every vector length. */
 START_TEST(test_types_short_sum_wraps)
 {
-    short in[130], out[130];
-    signed char in8[130], out8[130];
+    short in[130], out[130] = {0};
+    signed char in8[130], out8[130] = {0};
     for (int i = 0; i < 130; i++) {
         in[i] = mt_rank < 2 ? 16384 : 0;
         in8[i] = mt_rank < 2 ? 64 : 0;
     }
     for (int count = 1; count <= 130; count += 3) {
-        TIARA_Allreduce(in, out, count, MPI_SHORT, MPI_SUM, MPI_COMM_WORLD);
-        TIARA_Allreduce(in8, out8, count, MPI_INT8_T, MPI_SUM, MPI_COMM_WORLD);
+        mt_allreduce_arrays(in, out, (size_t)count, MPI_SHORT, MPI_SUM, MPI_COMM_WORLD);
+        mt_allreduce_arrays(in8, out8, (size_t)count, MPI_INT8_T, MPI_SUM, MPI_COMM_WORLD);
         short want = mt_size > 1 ? -32768 : 16384;
         for (int i = 0; i < count; i++)
             mt_check(out[i] == want && out8[i] == want / 256, "count %d: element %d is %d and %d",
@@ -142,14 +152,14 @@ START_TEST(test_types_unsigned_extremes_are_ordered)
 {
     const MPI_Datatype types[] = {MPI_UNSIGNED_CHAR, MPI_UINT8_T, MPI_UNSIGNED_SHORT, MPI_UINT16_T,
         MPI_UNSIGNED, MPI_UINT32_T, MPI_UNSIGNED_LONG, MPI_UINT64_T, MPI_UNSIGNED_LONG_LONG};
-    uint64_t in[8], low[8], high[8];
+    uint64_t in[8], low[8] = {1, 1, 1, 1, 1, 1, 1, 1}, high[8] = {0};
     memset(in, mt_rank == 0 ? 0 : 0xff, sizeof in);
     for (unsigned t = 0; t < COUNT_OF(types) && mt_size > 1; t++) {
         int size;
         MPI_Type_size(types[t], &size);
-        int count = (int)sizeof in / size;
-        TIARA_Allreduce(in, low, count, types[t], MPI_MIN, MPI_COMM_WORLD);
-        TIARA_Allreduce(in, high, count, types[t], MPI_MAX, MPI_COMM_WORLD);
+        size_t count = sizeof in / (size_t)size;
+        mt_allreduce_arrays(in, low, count, types[t], MPI_MIN, MPI_COMM_WORLD);
+        mt_allreduce_arrays(in, high, count, types[t], MPI_MAX, MPI_COMM_WORLD);
         mt_check(
             low[0] == 0 && low[7] == 0, "MIN of type %u is %llx", t, (unsigned long long)low[0]);
         mt_check(high[0] == UINT64_MAX && high[7] == UINT64_MAX, "MAX of type %u is %llx", t,
@@ -161,18 +171,17 @@ END_TEST
 
 START_TEST(test_types_denormals_survive)
 {
-    float f[40], fout[40];
-    double d[40], dout[40];
+    float f[40], fout[40] = {0};
+    double d[40], dout[40] = {0};
     for (int i = 0; i < 40; i++) {
         f[i] = mt_rank == mt_size - 1 ? 1.4e-45F : 0.0F;
         d[i] = mt_rank == mt_size - 1 ? 5e-324 : 0.0;
     }
     const MPI_Op ops[] = {MPI_SUM, MPI_MAX};
     for (int k = 0; k < 4; k++) {
-        int count = k < 2 ? 40 : 3;
-        TIARA_Allreduce(f, fout, count, MPI_FLOAT, ops[k % 2], MPI_COMM_WORLD);
-        TIARA_Allreduce(d, dout, count, MPI_DOUBLE, ops[k % 2], MPI_COMM_WORLD);
-        size_t n = (size_t)count;
+        size_t n = k < 2 ? 40 : 3;
+        mt_allreduce_arrays(f, fout, n, MPI_FLOAT, ops[k % 2], MPI_COMM_WORLD);
+        mt_allreduce_arrays(d, dout, n, MPI_DOUBLE, ops[k % 2], MPI_COMM_WORLD);
         float fwant = 1.4e-45F;
         double dwant = 5e-324;
         mt_check(memcmp(&fout[n - 1], &fwant, sizeof fwant) == 0, "float became %a", fout[n - 1]);
@@ -185,9 +194,9 @@ END_TEST
 /* The error class of an all-reduce of one element by Tiara, or by the MPI below. */
 static int class_of(bool tiara, MPI_Datatype type, enum mt_oper oper)
 {
-    char in[64] = {0}, out[64];
+    char in[64] = {0}, out[64] = {0};
     MPI_Op op = mt_oper_handle(oper);
-    int err = tiara ? TIARA_Allreduce(in, out, 1, type, op, MPI_COMM_WORLD)
+    int err = tiara ? mt_allreduce_arrays(in, out, 1, type, op, MPI_COMM_WORLD)
                     : PMPI_Allreduce(in, out, 1, type, op, MPI_COMM_WORLD);
     int class;
     MPI_Error_class(err, &class);
@@ -217,7 +226,7 @@ START_TEST(test_types_undefined_pairs_give_op_error)
     } pairs[] = {{MPI_FLOAT, MT_BAND}, {MPI_DOUBLE, MT_LAND}, {MPI_DOUBLE, MT_BXOR},
         {MPI_LONG_DOUBLE, MT_LXOR}, {MPI_C_FLOAT_COMPLEX, MT_MAX}, {MPI_C_DOUBLE_COMPLEX, MT_MIN},
         {MPI_INT, MT_MINLOC}, {MPI_FLOAT_INT, MT_SUM}, {MPI_2INT, MT_BOR}, {TIARA_FLOAT16, MT_BAND},
-        {TIARA_BFLOAT16, MT_LOR}};
+        {TIARA_BFLOAT16, MT_LOR}, {TIARA_FLOAT8_E4M3, MT_BAND}, {TIARA_FLOAT8_E5M2, MT_LAND}};
     struct mt_case good = {.type = mt_type_find(MPI_DOUBLE),
         .oper = MT_SUM,
         .count = 100,
