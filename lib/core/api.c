@@ -168,6 +168,7 @@ static int reduce_near(
     bool in_place = r->sendbuf == MPI_IN_PLACE;
     struct reduction there = *r;
     struct tiara_near in = {0}, out = {0};
+    struct tiara_call call;
     enum tiara_err err;
     int rc = -1;
 
@@ -175,18 +176,18 @@ static int reduce_near(
         c, &out, r->recvbuf, in_place ? r->in_elems : r->out_elems, r->type, in_place);
     if (err == TIARA_OK)
         err = tiara_near_open(c, &in, r->sendbuf, in_place ? 0 : r->in_elems, r->type, true);
-    if (err == TIARA_OK) {
-        there.sendbuf = in_place ? MPI_IN_PLACE : in.buf;
-        there.recvbuf = out.buf;
-        if (here)
-            rc = reduce_here(c, &there, elem);
-        if (rc == -1)
+    there.sendbuf = in_place ? MPI_IN_PLACE : in.buf;
+    there.recvbuf = out.buf;
+    call = call_of(r, elem);
+    if (here && !c->facts.mpi_only)
+        rc = err == TIARA_OK ? reduce_here(c, &there, elem) : tiara_call_abandon(c, &call);
+    if (rc == -1) {
+        err = tiara_near_agree(c, err);
+        if (err == TIARA_OK)
             rc = beyond(c, &there, elem);
     }
     err = tiara_err_first(err, tiara_near_close(c, &in, false));
     err = tiara_err_first(err, tiara_near_close(c, &out, err == TIARA_OK && rc == MPI_SUCCESS));
-    if (err != TIARA_OK && rc == -1)
-        tiara_comm_give_up(c);
     return err != TIARA_OK ? tiara_core_raise(c->comm, err) : rc;
 }
 
@@ -199,8 +200,11 @@ static bool is_near(const struct reduction *r)
 static int leave_reduction(
     struct tiara_comm *c, const struct reduction *r, const struct tiara_elem *elem)
 {
-    if (is_near(r) || (tiara_device_mpi_direct() && !elem->own))
-        return beyond(c, r, elem);
+    if (is_near(r) || (tiara_device_mpi_direct() && !elem->own)) {
+        enum tiara_err err = tiara_near_agree(c, TIARA_OK);
+
+        return err == TIARA_OK ? beyond(c, r, elem) : tiara_core_raise(c->comm, err);
+    }
     return reduce_near(c, r, elem, false);
 }
 

@@ -20,6 +20,8 @@ int tiara_core_raise(MPI_Comm comm, enum tiara_err err)
         return MPI_SUCCESS;
     if (err == TIARA_ERR_NOMEM || err == TIARA_ERR_NOSPACE)
         code = MPI_ERR_NO_MEM;
+    else if (err == TIARA_ERR_ARG)
+        code = MPI_ERR_BUFFER;
     PMPI_Comm_call_errhandler(comm, code);
     return code;
 }
@@ -70,6 +72,7 @@ void tiara_call_begin(struct tiara_comm *c, struct tiara_call *call)
     c->digest = tiara_call_digest(c, call);
     if (c->arena) {
         c->arena->comm_id = c->id;
+        c->arena->call = call->number ? call->number : c->ncalls;
         tiara_arena_begin(c->arena, c->digest, &d);
     }
 }
@@ -321,14 +324,24 @@ enum tiara_err tiara_call_scatter_fold(struct tiara_comm *c, const struct tiara_
 
 /* ---- the path ---- */
 
-/* What the end of a call means for the next ones. */
-static enum tiara_err settle(struct tiara_comm *c, enum tiara_err err)
+/* What the end of a call means for the next ones. Peers must see which call it is that failed, also when it had hardly begun. */
+static enum tiara_err settle(struct tiara_comm *c, struct tiara_call *call, enum tiara_err err)
 {
-    if (err == TIARA_ERR_UNSUPPORTED)
+    if (err == TIARA_ERR_UNSUPPORTED) {
         tiara_comm_leave(c);
-    else if (err != TIARA_OK)
+    } else if (err != TIARA_OK) {
+        tiara_call_begin(c, call);
         tiara_comm_give_up(c);
+    }
     return err;
+}
+
+int tiara_call_abandon(struct tiara_comm *c, struct tiara_call *call)
+{
+    c->ncalls++;
+    tiara_call_begin(c, call);
+    tiara_comm_give_up(c);
+    return MPI_ERR_OTHER;
 }
 
 static enum tiara_err run_path(
@@ -346,7 +359,7 @@ static enum tiara_err run_path(
         err = run_plan(c, call, choice);
     if (err == TIARA_OK)
         c->calls[choice->path == TIARA_PATH_SMALL ? TIARA_COUNT_SMALL : TIARA_COUNT_PLAN]++;
-    return settle(c, err);
+    return settle(c, call, err);
 }
 
 void tiara_call_log(const struct tiara_comm *c, const struct tiara_tune_call *q,
@@ -410,8 +423,8 @@ enum tiara_err tiara_call_run(struct tiara_comm *c, const struct tiara_call *cal
 
     if (c->arena && c->arena->dead)
         tiara_comm_leave(c);
+    c->ncalls++;
     if (c->device.possible && !c->facts.mpi_only) {
-        c->device.calls++;
         err = tiara_stream_drain(c);
         if (err == TIARA_OK)
             err = tiara_device_classify(c, &exact);
@@ -419,14 +432,14 @@ enum tiara_err tiara_call_run(struct tiara_comm *c, const struct tiara_call *cal
             err = tiara_device_run(c, &exact, &done);
     }
     if (err != TIARA_OK)
-        return settle(c, err);
+        return settle(c, &exact, err);
     return done ? TIARA_OK : run_host(c, &exact);
 }
 
 /* Whether the call may be on GPU memory, or there is something to vote on: then it is no fast one. */
 static inline bool is_device_business(const struct tiara_comm *c)
 {
-    return c->device.possible && (tiara_device() || c->device.calls + 1 == c->device.next_vote);
+    return c->device.possible && (tiara_device() || c->ncalls + 1 >= c->device.next_vote);
 }
 
 enum tiara_err tiara_call_fast(struct tiara_comm *c, struct tiara_call *call)
@@ -434,6 +447,6 @@ enum tiara_err tiara_call_fast(struct tiara_comm *c, struct tiara_call *call)
     if (__builtin_expect(
             c->arena->dead || tiara_log_enabled(TIARA_LOG_DEBUG) || is_device_business(c), 0))
         return tiara_call_run(c, call);
-    c->device.calls++;
-    return settle(c, run_fast(c, call));
+    c->ncalls++;
+    return settle(c, call, run_fast(c, call));
 }

@@ -147,6 +147,8 @@ struct tiara_cached_plan {
     const struct tiara_algo *algo;
     struct tiara_algo_opts opts;
     enum tiara_plan_use use;
+    bool
+        unfit; /* agreed: a rank could not prepare it. Kept, as the GPUs of others may know it by its address */
     struct tiara_plan plan;
     struct tiara_cached_plan *next;
 };
@@ -175,7 +177,8 @@ struct tiara_comm {
     struct tiara_cached_plan *plans;
     size_t fast_max; /* bytes up to which a native call takes the one-node small path */
     uint32_t digest; /* of the call that runs */
-    uint64_t calls[TIARA_NCOUNT];
+    uint64_t ncalls; /* so far, of those that Tiara looked at; alike on all ranks */
+    uint64_t calls[TIARA_NCOUNT]; /* by path */
     struct tiara_comm *next; /* of all states of this process */
 };
 
@@ -251,6 +254,7 @@ struct tiara_call {
     struct tiara_elem elem;
     bool far_in, far_out; /* GPU memory: tiara_device_classify */
     int ordinal; /* of its device; -1: not both, or not the same */
+    uint64_t number; /* among the calls of its communicator; 0: the present one */
     bool begun; /* tiara_call_begin was called */
 };
 
@@ -265,6 +269,8 @@ void tiara_call_query(const struct tiara_call *call, bool device, struct tiara_t
 uint32_t tiara_call_digest(const struct tiara_comm *c, const struct tiara_call *call);
 /* Begins the call, once: the wait is its, and node peers may see what it is, as soon as something of it is published. */
 void tiara_call_begin(struct tiara_comm *c, struct tiara_call *call);
+/* A call that this rank cannot even begin, after an error: the others learn of it. Returns an error code, which is not raised. */
+int tiara_call_abandon(struct tiara_comm *c, struct tiara_call *call);
 /* The choice in words, for the log. */
 void tiara_call_log(const struct tiara_comm *c, const struct tiara_tune_call *q,
     const struct tiara_tune_choice *choice);
@@ -306,6 +312,11 @@ bool tiara_near_is(const void *buf);
  */
 TIARA_MUST_USE enum tiara_err tiara_near_open(struct tiara_comm *c, struct tiara_near *near,
     const void *buf, size_t count, MPI_Datatype type, bool fetch);
+/*
+ * Before a call goes to the MPI below: whether all ranks that need a copy have it. Collective over c->comm, where GPU memory is possible at all.
+ * Errors: @mine; TIARA_ERR_NOMEM when another rank cannot.
+ */
+TIARA_MUST_USE enum tiara_err tiara_near_agree(struct tiara_comm *c, enum tiara_err mine);
 /* @store: writes the copy back. */
 TIARA_MUST_USE enum tiara_err tiara_near_close(
     struct tiara_comm *c, struct tiara_near *near, bool store);

@@ -48,7 +48,6 @@ struct tiara_comm_device {
     bool
         refused; /* agreed: GPUs of a node do not reach each other, or memory was short: staged from now on */
     bool direct; /* agreed: the MPI takes GPU memory on all ranks */
-    uint64_t calls; /* alike on all ranks */
     uint64_t next_vote; /* the call in which the next vote is */
     struct tiara_gpu_node *node;
     int ordinal; /* of the device that the node object is on */

@@ -23,6 +23,7 @@ static enum tiara_err gather(void *arg, const void *in, void *out, size_t bytes)
     if (c->facts.mpi_only || c->arena->dead)
         return TIARA_ERR_UNSUPPORTED;
     c->arena->comm_id = c->id;
+    c->arena->call = c->ncalls;
     c->arena->wait.progress = NULL;
     c->arena->wait.stuck = NULL;
     c->arena->wait.warn_s = 0;
@@ -47,7 +48,7 @@ void tiara_device_comm_init(struct tiara_comm *c, const struct tiara_hello *hell
 
 void tiara_device_comm_fini(struct tiara_comm *c)
 {
-    const struct tiara_gpu *gpu = c->device.possible ? tiara_device() : NULL;
+    const struct tiara_gpu *gpu = c->device.possible || c->exec.stage_obj ? tiara_device() : NULL;
 
     if (!gpu)
         return;
@@ -411,8 +412,8 @@ enum tiara_err tiara_device_run(struct tiara_comm *c, struct tiara_call *call, b
     enum tiara_err err = TIARA_OK;
 
     *done_out = false;
-    if (d->calls == d->next_vote) {
-        d->next_vote *= 2;
+    if (c->ncalls >= d->next_vote) {
+        d->next_vote = 2 * c->ncalls;
         if (!d->ready && !d->refused)
             err = vote_ready(c);
     }

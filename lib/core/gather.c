@@ -85,6 +85,9 @@ static int gather_near(struct tiara_comm *c, const struct gathering *g, bool by_
     int remote = c->size;
     struct gathering there = *g;
     struct tiara_near in = {0}, out = {0};
+    struct tiara_call call = {.coll = TIARA_COLL_ALLGATHER,
+        .count = g->recv_count * g->recv.size,
+        .elem = {.type = -1, .oper = -1, .size = 1}};
     enum tiara_err err;
     int rc = -1;
 
@@ -95,28 +98,33 @@ static int gather_near(struct tiara_comm *c, const struct gathering *g, bool by_
     if (err == TIARA_OK)
         err = tiara_near_open(
             c, &in, g->sendbuf, g->in_place ? 0 : g->send_count, g->send_type, true);
-    if (err == TIARA_OK) {
-        there.sendbuf = g->in_place ? MPI_IN_PLACE : in.buf;
-        there.recvbuf = out.buf;
-        if (!by_mpi)
-            err = gather(c, &there);
-        rc = by_mpi || err == TIARA_ERR_UNSUPPORTED ? pass_gather(c, &there)
-                                                    : tiara_core_raise(c->comm, err);
-        err = TIARA_OK;
+    there.sendbuf = g->in_place ? MPI_IN_PLACE : in.buf;
+    there.recvbuf = out.buf;
+    if (!by_mpi && err != TIARA_OK) {
+        rc = tiara_call_abandon(c, &call);
+    } else if (!by_mpi) {
+        enum tiara_err done = gather(c, &there);
+        rc = done == TIARA_ERR_UNSUPPORTED ? -1 : tiara_core_raise(c->comm, done);
+    }
+    if (rc == -1) {
+        err = tiara_near_agree(c, err);
+        if (err == TIARA_OK)
+            rc = pass_gather(c, &there);
     }
     err = tiara_err_first(err, tiara_near_close(c, &in, false));
     err = tiara_err_first(err, tiara_near_close(c, &out, err == TIARA_OK && rc == MPI_SUCCESS));
-    if (err != TIARA_OK && rc == -1)
-        tiara_comm_give_up(c);
     return err != TIARA_OK ? tiara_core_raise(c->comm, err) : rc;
 }
 
 /* What Tiara does not do. */
 static int leave_to_mpi(struct tiara_comm *c, const struct gathering *g)
 {
-    bool near = tiara_near_is(g->sendbuf) && tiara_near_is(g->recvbuf);
+    if ((tiara_near_is(g->sendbuf) && tiara_near_is(g->recvbuf)) || tiara_device_mpi_direct()) {
+        enum tiara_err err = tiara_near_agree(c, TIARA_OK);
 
-    return near || tiara_device_mpi_direct() ? pass_gather(c, g) : gather_near(c, g, true);
+        return err == TIARA_OK ? pass_gather(c, g) : tiara_core_raise(c->comm, err);
+    }
+    return gather_near(c, g, true);
 }
 
 /* Checks the arguments and runs. Returns MPI_SUCCESS or a raised error. */

@@ -19,6 +19,26 @@ bool tiara_near_is(const void *buf)
     return gpu->look(buf, 1, &p) != TIARA_OK || !p.device;
 }
 
+/*
+ * By a blocking collective of MPI, as what follows is one: it has no watchdog, since the communicator may have been given up and its
+ * ranks go on in MPI together; and it cannot be mixed up with an exchange that a rank left behind when it gave up.
+ */
+enum tiara_err tiara_near_agree(struct tiara_comm *c, enum tiara_err mine)
+{
+    int good = mine == TIARA_OK, all = 1;
+
+    if (!c->device.possible || c->size == 1 || c->inter)
+        return mine;
+    if (PMPI_Allreduce(&good, &all, 1, MPI_INT, MPI_MIN, c->comm) != MPI_SUCCESS)
+        return TIARA_ERR_MPI;
+    if (good && !all) {
+        tiara_error("another rank of the communicator has no host memory for a call that goes to "
+                    "the MPI below");
+        return TIARA_ERR_NOMEM;
+    }
+    return mine;
+}
+
 /* Bytes that @count elements of @type span, and where the lowest lies. */
 static enum tiara_err span(
     size_t count, MPI_Datatype type, struct tiara_near *near, bool *holes_out)

@@ -117,7 +117,7 @@ enum tiara_err tiara_core_plan(struct tiara_comm *c, const struct tiara_tune_cho
 
     if (p) {
         *plan_out = &p->plan;
-        return TIARA_OK;
+        return p->unfit ? TIARA_ERR_UNSUPPORTED : TIARA_OK;
     }
     p = tiara_alloc(1, sizeof(*p));
     if (p)
@@ -125,19 +125,20 @@ enum tiara_err tiara_core_plan(struct tiara_comm *c, const struct tiara_tune_cho
     if (err == TIARA_OK)
         err = reserve(c, choice, use, &p->plan);
     err = agree(c, err);
-    if (err != TIARA_OK) {
+    if (err == TIARA_ERR_UNSUPPORTED && use != TIARA_PLAN_DEVICE)
+        c->facts.mpi_only = "a rank could not prepare a plan";
+    if (!p || (err != TIARA_OK && use != TIARA_PLAN_DEVICE)) {
         plan_free(p);
-        if (err == TIARA_ERR_UNSUPPORTED && use != TIARA_PLAN_DEVICE)
-            c->facts.mpi_only = "a rank could not prepare a plan";
         return err;
     }
+    p->unfit = err != TIARA_OK;
     p->algo = choice->algo;
     p->opts = choice->opts;
     p->use = use;
     p->next = c->plans;
     c->plans = p;
     *plan_out = &p->plan;
-    return TIARA_OK;
+    return err;
 }
 
 enum tiara_err tiara_core_plan_usual(struct tiara_comm *c)

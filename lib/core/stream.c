@@ -196,8 +196,8 @@ static enum tiara_err hand_over(struct tiara_comm *c, const struct tiara_call *c
  * Now: waits for what the stream has before it, and returns when the result is there. The gate is opened before the call, which may
  * free memory, and CUDA waits for all streams then.
  */
-static int run_now(const struct tiara_call *call, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
-    struct CUstream_st *stream)
+static int run_now(struct tiara_comm *c, const struct tiara_call *call, MPI_Datatype type,
+    MPI_Op op, struct CUstream_st *stream)
 {
     const struct tiara_gpu *gpu = tiara_device();
     const void *in = call->in == call->out ? MPI_IN_PLACE : call->in;
@@ -208,9 +208,30 @@ static int run_now(const struct tiara_call *call, MPI_Datatype type, MPI_Op op, 
         err = await_gate(gate);
         gpu->stream->pass(gate);
     }
-    return err == TIARA_OK
-               ? TIARA_Allreduce_c(in, call->out, (MPI_Count)call->count, type, op, comm)
-               : tiara_core_raise(comm, err);
+    if (err != TIARA_OK) {
+        tiara_comm_give_up(c);
+        return tiara_core_raise(c->comm, err);
+    }
+    c->ncalls--; /* it is this call */
+    return TIARA_Allreduce_c(in, call->out, (MPI_Count)call->count, type, op, c->comm);
+}
+
+/* One rank: its own vector is the result. Nothing tells later whether the copy is over, so the stream is waited for. */
+static enum tiara_err run_alone(
+    const struct tiara_call *call, bool capturing, struct CUstream_st *stream)
+{
+    const struct tiara_gpu *gpu = tiara_device();
+    void *gate = NULL;
+    enum tiara_err err =
+        gpu->stream->copy(stream, call->out, call->in, call->count * call->elem.size);
+
+    if (err == TIARA_OK && !capturing)
+        err = gpu->stream->gate(stream, call->ordinal, &gate);
+    if (gate) {
+        err = await_gate(gate);
+        gpu->stream->pass(gate);
+    }
+    return err;
 }
 
 static bool is_multi_threaded(void)
@@ -274,8 +295,7 @@ static int run_on_stream(struct tiara_comm *c, struct tiara_call *call, MPI_Data
     enum tiara_err err = tiara_device()->stream->capturing(stream, &capturing);
 
     if (err == TIARA_OK && c->size == 1 && !c->inter && call->elem.redop)
-        return tiara_core_raise(c->comm, tiara_device()->stream->copy(stream, call->out, call->in,
-                                             call->count * call->elem.size));
+        return tiara_core_raise(c->comm, run_alone(call, capturing, stream));
     if (err == TIARA_OK && call->elem.redop && !c->facts.mpi_only)
         err = tiara_device_prepare_choice(c, call, !capturing, &choice);
     if (err != TIARA_OK) {
@@ -284,7 +304,7 @@ static int run_on_stream(struct tiara_comm *c, struct tiara_call *call, MPI_Data
     }
     if (choice.path == TIARA_PATH_MPI || (c->layout.nnodes > 1 && !is_multi_threaded())) {
         if (!capturing)
-            return run_now(call, type, op, c->comm, stream);
+            return run_now(c, call, type, op, stream);
     } else if (!capturing || c->layout.nnodes == 1) {
         err = enqueue(c, call, &choice, stream);
         if (err != TIARA_OK)
@@ -322,11 +342,14 @@ int TIARA_Allreduce_on_stream(const void *sendbuf, void *recvbuf, MPI_Count coun
         return TIARA_Allreduce_c(sendbuf, recvbuf, count, datatype, op, comm);
     if (!native)
         call.elem = (struct tiara_elem){.type = -1, .oper = -1, .size = 1};
+    c->ncalls++;
+    call.number = c->ncalls;
     err = tiara_stream_failed(c);
     if (err == TIARA_OK)
         err = tiara_device_classify(c, &call);
     if (err == TIARA_OK && are_device_buffers(c, &call))
         return run_on_stream(c, &call, datatype, op, stream);
+    tiara_call_begin(c, &call);
     tiara_comm_give_up(c);
     if (err != TIARA_OK && err != TIARA_ERR_ARG)
         return tiara_core_raise(comm, err);

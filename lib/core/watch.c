@@ -112,6 +112,7 @@ static void stop_serving(struct tiara_comm *c, const char *why, bool innocent)
         tiara_device()->node->abort(c->device.node);
     if (c->arena) {
         c->arena->comm_id = c->id;
+        c->arena->call = c->ncalls;
         tiara_arena_fail(c->arena, innocent);
         /* Without node peers there is nobody to disagree with about the next call. */
         c->arena->dead = c->arena->size > 1;

@@ -96,10 +96,10 @@ static int shown_rank(const struct tiara_arena *a, int i)
     return a->world_rank ? a->world_rank[i] : i;
 }
 
-/* What the failed word says: communicator, call, and in the lowest bit whether it is innocent. */
+/* What the failed word says: communicator, call, and in the lowest bit whether it is innocent. Never 0. */
 static uint64_t failed_word(const struct tiara_arena *a, bool innocent)
 {
-    return (uint64_t)a->comm_id << 32 | (a->seq & 0x7fffffff) << 1 | innocent;
+    return UINT64_C(1) << 63 | (uint64_t)a->comm_id << 32 | (a->call & 0x7fffffff) << 1 | innocent;
 }
 
 void tiara_arena_fail(struct tiara_arena *a, bool innocent)

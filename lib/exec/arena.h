@@ -85,6 +85,8 @@ struct tiara_arena {
     tiara_u32 **sleepers; /* [size - 1] the peers' sleeping flags */
     uint32_t digest; /* of the call that runs */
     uint32_t comm_id; /* of its communicator */
+    uint64_t
+        call; /* its number on that communicator, alike on all ranks; one call may take several sequence numbers */
     struct tiara_wait wait;
     const struct tiara_xport *xport;
     void *xport_obj;

@@ -261,7 +261,7 @@ static enum tiara_err node_poll(struct tiara_gpu_node *node, bool *idle_out)
         tiara_gpu_scope_leave(&scope);
     }
     if (node->reported)
-        return TIARA_OK;
+        return err;
     /* After the event: what the last call has to say is there when it is over. */
     err = tiara_err_first(err, tiara_gpu_node_status(node));
     if (err != TIARA_OK) {

@@ -8,6 +8,7 @@
 #include "gpu/gpu.h"
 #include "gpu/cuda.h"
 #include "gpu/pointer.h"
+#include "base/alloc.h"
 #include "base/log.h"
 
 #include <string.h>
@@ -24,7 +25,8 @@ struct stage {
     cudaStream_t stream[NWAY];
     cudaEvent_t event[NWAY][TIARA_SLOTS];
     bool is_pending[NWAY][TIARA_SLOTS]; /* a copy was started, and its event not seen yet */
-    void *room; /* pinned */
+    void *room; /* pinned, if there is such memory */
+    bool is_pageable;
     size_t room_bytes;
 };
 
@@ -86,6 +88,10 @@ static enum tiara_err room_free(struct stage *s)
 
     s->room = NULL;
     s->room_bytes = 0;
+    if (s->is_pageable) {
+        tiara_free(room);
+        return TIARA_OK;
+    }
     return room != NULL ? tiara_gpu_try(cudaFreeHost(room), "cudaFreeHost") : TIARA_OK;
 }
 
@@ -120,10 +126,14 @@ static void *stage_room(void *obj, size_t bytes)
     if (err == TIARA_OK)
         err = tiara_gpu_try(cudaHostAlloc(&s->room, bytes, cudaHostAllocPortable), "cudaHostAlloc");
     tiara_gpu_leave(previous);
-    if (err != TIARA_OK) {
-        s->room = NULL;
-        return NULL;
+    s->is_pageable = err != TIARA_OK;
+    if (s->is_pageable) {
+        tiara_warn(
+            "no pinned memory: %zu bytes of GPU buffers go through ordinary memory, slowly", bytes);
+        s->room = tiara_alloc_aligned(4096, bytes);
     }
+    if (s->room == NULL)
+        return NULL;
     s->room_bytes = bytes;
     return s->room;
 }

@@ -58,6 +58,7 @@ static enum tiara_err give_up(struct tiara_actor *actor, const struct fault *f)
 {
     struct tiara_arena_desc desc = {.count = COUNT, .type = -1, .oper = -1};
 
+    actor->arena.call++;
     tiara_arena_begin(&actor->arena, 1000, &desc);
     if (f->what == GIVES_UP_LATE)
         tiara_arena_publish(&actor->arena, 0);
