@@ -85,7 +85,8 @@ struct tiara_gpu_node_ops {
     enum tiara_err (*open)(
         struct tiara_gpu_node **node_out, const struct tiara_gpu_node_params *params);
     /*
-     * Waits for what is enqueued, closes all mappings, calls the group's allgather once, so that memory is freed only when no peer has it mapped, and
+     * Waits for what is enqueued, closes all mappings, calls the group's allgather once, unless a call has failed, so that memory is
+     * freed only when no peer has it mapped, and
      * frees all. The allgather may fail, and must not wait for ever. NULL is allowed.
      */
     void (*close)(struct tiara_gpu_node *node);

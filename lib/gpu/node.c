@@ -148,13 +148,13 @@ static void close_local(struct tiara_gpu_node *node)
     }
 }
 
-/* CUDA wants memory to be mapped nowhere else when it is freed. Peers that do not come are not waited for. */
+/* CUDA wants memory to be mapped nowhere else when it is freed. After a failed call peers may not come any more. */
 static void await_unmapped(struct tiara_gpu_node *node)
 {
     char here = 1, all[TIARA_KERNEL_PEERS];
 
     tiara_gpu_segments_unmap(&node->segments);
-    if (node->group.size > 1 &&
+    if (node->group.size > 1 && !node->dead &&
         node->group.allgather(node->group.arg, &here, all, sizeof(here)) != TIARA_OK)
         tiara_debug("a GPU segment is freed that a peer may still have mapped");
 }
