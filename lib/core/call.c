@@ -22,8 +22,7 @@ int tiara_core_raise(MPI_Comm comm, enum tiara_err err)
         code = MPI_ERR_NO_MEM;
     else if (err == TIARA_ERR_ARG)
         code = MPI_ERR_BUFFER;
-    PMPI_Comm_call_errhandler(comm, code);
-    return code;
+    return tiara_core_raise_code(comm, code);
 }
 
 void tiara_call_query(const struct tiara_call *call, bool device, struct tiara_tune_call *q)

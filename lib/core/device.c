@@ -35,7 +35,6 @@ enum state {
 
 static tiara_u32 state; /* enum state; written under the lock */
 static const struct tiara_gpu *part;
-static void *part_handle;
 static tiara_u64 objects_seen; /* the loader's count at the last look */
 static char why[96] = "not looked for yet";
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -121,15 +120,13 @@ static enum tiara_log_level log_level(void)
 static enum state start(void)
 {
     struct tiara_gpu_host host = {.log_level = log_level()};
-    const struct tiara_gpu *table = NULL;
+    void *handle = open_part();
+    const struct tiara_gpu *table = handle ? dlsym(handle, "tiara_gpu") : NULL;
 
     PMPI_Comm_rank(MPI_COMM_WORLD, &host.world_rank);
-    part_handle = open_part();
-    if (part_handle)
-        table = dlsym(part_handle, "tiara_gpu");
     if (!table) {
         const char *said = dlerror();
-        snprintf(why, sizeof(why), "%s", part_handle ? "it is none of ours" : "not built in");
+        snprintf(why, sizeof(why), "%s", handle ? "it is none of ours" : "not built in");
         tiara_info("GPU memory is not known here, as %s cannot be used: %s", PART,
             said ? said : "unknown reason");
     } else if (table->version != TIARA_GPU_VERSION) {
@@ -142,9 +139,8 @@ static enum state start(void)
         part = table;
         return RUNNING;
     }
-    if (part_handle)
-        dlclose(part_handle);
-    part_handle = NULL;
+    if (handle)
+        dlclose(handle);
     return ABSENT;
 }
 

@@ -148,6 +148,15 @@ static bool are_done(void *arg, struct tiara_wait_on *on)
     return done || s->err != TIARA_OK;
 }
 
+/* Waits for the copies of slot 0. */
+static enum tiara_err await_copies(struct tiara_comm *c, struct tiara_wait *wait)
+{
+    struct copies copies = {c->exec.stage, c->exec.stage_obj, TIARA_OK};
+    enum tiara_err err = tiara_wait(wait, are_done, &copies);
+
+    return tiara_err_first(err, copies.err);
+}
+
 /* Bytes of a piece of a copy. */
 #define PIECE ((size_t)1 << 20)
 
@@ -156,12 +165,12 @@ enum tiara_err tiara_device_copy(
 {
     enum tiara_err err = tiara_device_stage(c, to_device ? dst : src);
     const struct tiara_stage *stage = c->exec.stage;
-    struct copies copies = {stage, c->exec.stage_obj, TIARA_OK};
+    void *obj = c->exec.stage_obj;
     struct tiara_wait patient = {.yields = -1};
     char *room = NULL;
 
     if (err == TIARA_OK) {
-        room = stage->room(copies.obj, bytes < PIECE ? bytes : PIECE);
+        room = stage->room(obj, bytes < PIECE ? bytes : PIECE);
         err = room ? TIARA_OK : TIARA_ERR_NOMEM;
     }
     for (size_t at = 0; at < bytes && err == TIARA_OK; at += PIECE) {
@@ -169,24 +178,14 @@ enum tiara_err tiara_device_copy(
 
         if (to_device)
             memcpy(room, (const char *)src + at, n);
-        err = to_device ? stage->store(copies.obj, 0, (char *)dst + at, room, n)
-                        : stage->fetch(copies.obj, 0, room, (const char *)src + at, n);
+        err = to_device ? stage->store(obj, 0, (char *)dst + at, room, n)
+                        : stage->fetch(obj, 0, room, (const char *)src + at, n);
         if (err == TIARA_OK)
-            err = tiara_wait(&patient, are_done, &copies);
-        err = tiara_err_first(err, copies.err);
+            err = await_copies(c, &patient);
         if (err == TIARA_OK && !to_device)
             memcpy((char *)dst + at, room, n);
     }
     return err;
-}
-
-/* Waits for the copies of slot 0. */
-static enum tiara_err await_copies(struct tiara_comm *c)
-{
-    struct copies copies = {c->exec.stage, c->exec.stage_obj, TIARA_OK};
-    enum tiara_err err = tiara_wait(tiara_comm_wait(c), are_done, &copies);
-
-    return tiara_err_first(err, copies.err);
 }
 
 enum tiara_err tiara_device_small_begin(
@@ -209,7 +208,7 @@ enum tiara_err tiara_device_small_begin(
     if (!call->far_in)
         return TIARA_OK;
     err = c->exec.stage->fetch(c->exec.stage_obj, 0, (void *)(uintptr_t)near->in, call->in, bytes);
-    return err == TIARA_OK ? await_copies(c) : err;
+    return err == TIARA_OK ? await_copies(c, tiara_comm_wait(c)) : err;
 }
 
 enum tiara_err tiara_device_small_end(
@@ -221,7 +220,7 @@ enum tiara_err tiara_device_small_end(
         return TIARA_OK;
     err = c->exec.stage->store(
         c->exec.stage_obj, 0, call->out, near->out, call->count * call->elem.size);
-    return err == TIARA_OK ? await_copies(c) : err;
+    return err == TIARA_OK ? await_copies(c, tiara_comm_wait(c)) : err;
 }
 
 /* ---- elements that kernels know ---- */

@@ -35,10 +35,8 @@ int TIARA_Explain(
         rc = MPI_ERR_OP;
     else if (!text || size <= 0)
         rc = MPI_ERR_ARG;
-    if (rc != MPI_SUCCESS) {
-        PMPI_Comm_call_errhandler(comm, rc);
-        return rc;
-    }
+    if (rc != MPI_SUCCESS)
+        return tiara_core_raise_code(comm, rc);
     if (!tiara_elem_native(datatype, op, &call.elem))
         err = tiara_elem_other(datatype, op, &call.elem, &m);
     if (err != TIARA_OK)
@@ -192,10 +190,8 @@ int TIARA_Report(int section, MPI_Comm comm, char *text, int size, int *length)
     struct tiara_config ignored;
     int rc = MPI_SUCCESS;
 
-    if (size < 0 || section < TIARA_REPORT_BUILD || section > TIARA_REPORT_DEVICES) {
-        PMPI_Comm_call_errhandler(MPI_COMM_SELF, MPI_ERR_ARG);
-        return MPI_ERR_ARG;
-    }
+    if (size < 0 || section < TIARA_REPORT_BUILD || section > TIARA_REPORT_DEVICES)
+        return tiara_core_raise_code(MPI_COMM_SELF, MPI_ERR_ARG);
     if (section == TIARA_REPORT_LAYOUT || section == TIARA_REPORT_STATE) {
         c = tiara_comm_get(comm, &rc);
         if (!c)

@@ -243,12 +243,12 @@ static bool is_multi_threaded(void)
 }
 
 /* Both buffers are GPU memory of the device that the communicator works on; else says what they are. */
-static bool are_device_buffers(const struct tiara_comm *c, const struct tiara_call *call)
+static enum tiara_err check_buffers(const struct tiara_comm *c, const struct tiara_call *call)
 {
     bool both = call->far_in && call->far_out;
 
     if (both && call->ordinal >= 0 && (!c->device.node || call->ordinal == c->device.ordinal))
-        return true;
+        return TIARA_OK;
     if (both && call->ordinal >= 0)
         tiara_error("rank %d of the communicator: the buffers of TIARA_Allreduce_on_stream lie on "
                     "device %d, those of earlier calls on device %d",
@@ -261,7 +261,7 @@ static bool are_device_buffers(const struct tiara_comm *c, const struct tiara_ca
         tiara_error("rank %d of the communicator: %s of TIARA_Allreduce_on_stream is host memory "
                     "at %p; a call on a stream needs GPU memory",
             c->rank, call->far_out ? "sendbuf" : "recvbuf", call->far_out ? call->in : call->out);
-    return false;
+    return TIARA_ERR_ARG;
 }
 
 static enum tiara_err enqueue(struct tiara_comm *c, struct tiara_call *call,
@@ -317,8 +317,7 @@ static int run_on_stream(struct tiara_comm *c, struct tiara_call *call, MPI_Data
         c->layout.nnodes > 1 ? "ranks of several nodes need the network"
                              : "call it once with this type and size without capturing, or its "
                                "type and operator are none that kernels know");
-    PMPI_Comm_call_errhandler(c->comm, MPI_ERR_UNSUPPORTED_OPERATION);
-    return MPI_ERR_UNSUPPORTED_OPERATION;
+    return tiara_core_raise_code(c->comm, MPI_ERR_UNSUPPORTED_OPERATION);
 }
 
 int TIARA_Allreduce_on_stream(const void *sendbuf, void *recvbuf, MPI_Count count,
@@ -347,14 +346,13 @@ int TIARA_Allreduce_on_stream(const void *sendbuf, void *recvbuf, MPI_Count coun
     err = tiara_stream_failed(c);
     if (err == TIARA_OK)
         err = tiara_device_classify(c, &call);
-    if (err == TIARA_OK && are_device_buffers(c, &call))
+    if (err == TIARA_OK)
+        err = check_buffers(c, &call);
+    if (err == TIARA_OK)
         return run_on_stream(c, &call, datatype, op, stream);
     tiara_call_begin(c, &call);
     tiara_comm_give_up(c);
-    if (err != TIARA_OK && err != TIARA_ERR_ARG)
-        return tiara_core_raise(comm, err);
-    PMPI_Comm_call_errhandler(comm, MPI_ERR_BUFFER);
-    return MPI_ERR_BUFFER;
+    return tiara_core_raise(comm, err);
 }
 
 struct idle {

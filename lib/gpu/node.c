@@ -19,6 +19,18 @@ struct device_facts {
     int32_t err;
 };
 
+static enum tiara_err open_stream(cudaStream_t *stream_out)
+{
+    return tiara_gpu_ok(
+        cudaStreamCreateWithFlags(stream_out, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+}
+
+static enum tiara_err open_event(cudaEvent_t *event_out)
+{
+    return tiara_gpu_ok(
+        cudaEventCreateWithFlags(event_out, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+}
+
 static enum tiara_err open_streams(struct tiara_gpu_node *node)
 {
     enum tiara_err err = TIARA_OK;
@@ -26,21 +38,16 @@ static enum tiara_err open_streams(struct tiara_gpu_node *node)
     for (int i = 0; i < TIARA_KERNEL_SLOTS && err == TIARA_OK; i++) {
         struct tiara_gpu_slot *slot = &node->slot[i];
 
-        err = tiara_gpu_ok(cudaStreamCreateWithFlags(&slot->stream, cudaStreamNonBlocking),
-            "cudaStreamCreateWithFlags");
+        err = open_stream(&slot->stream);
         if (err == TIARA_OK)
-            err = tiara_gpu_ok(cudaEventCreateWithFlags(&slot->launched, cudaEventDisableTiming),
-                "cudaEventCreateWithFlags");
+            err = open_event(&slot->launched);
     }
     if (err == TIARA_OK)
-        err = tiara_gpu_ok(cudaStreamCreateWithFlags(&node->down, cudaStreamNonBlocking),
-            "cudaStreamCreateWithFlags");
+        err = open_stream(&node->down);
     if (err == TIARA_OK)
-        err = tiara_gpu_ok(cudaStreamCreateWithFlags(&node->up, cudaStreamNonBlocking),
-            "cudaStreamCreateWithFlags");
+        err = open_stream(&node->up);
     if (err == TIARA_OK)
-        err = tiara_gpu_ok(cudaEventCreateWithFlags(&node->enqueued, cudaEventDisableTiming),
-            "cudaEventCreateWithFlags");
+        err = open_event(&node->enqueued);
     return err;
 }
 
