@@ -90,8 +90,7 @@ void tiara_arena_close(struct tiara_arena *a)
     memset(a, 0, sizeof(*a));
 }
 
-/* The rank that a message names for node index @i. */
-static int shown_rank(const struct tiara_arena *a, int i)
+int tiara_arena_shown_rank(const struct tiara_arena *a, int i)
 {
     return a->world_rank ? a->world_rank[i] : i;
 }
@@ -108,19 +107,18 @@ void tiara_arena_fail(struct tiara_arena *a, bool innocent)
     tiara_store_release(&a->ctl[a->index]->failed, failed_word(a, innocent));
 }
 
-/* What peer @i's failed word means for the current call. */
-static enum tiara_err judge_failed(const struct tiara_arena *a, int i)
+enum tiara_err tiara_arena_has_left(const struct tiara_arena *a, int i)
 {
     /* [arena.failed] acquire: pairs with tiara_arena_fail. */
     uint64_t failed = tiara_load_acquire(&a->ctl[i]->failed);
 
     if (failed == 0)
         return TIARA_OK;
-    return failed == failed_word(a, false) ? TIARA_ERR_PEER : TIARA_ERR_UNSUPPORTED;
+    return a->posted || failed == failed_word(a, false) ? TIARA_ERR_PEER : TIARA_ERR_UNSUPPORTED;
 }
 
 /* "allreduce of 12 x f32 with sum" */
-static void describe(const struct tiara_arena_desc *d, char *text, size_t size)
+void tiara_arena_describe(const struct tiara_arena_desc *d, char *text, size_t size)
 {
     static const char *const coll[] = {"allreduce", "reduce_scatter_block", "allgather"};
     char type[32];
@@ -132,20 +130,30 @@ static void describe(const struct tiara_arena_desc *d, char *text, size_t size)
         d->oper >= 0 ? tiara_operator_name((enum tiara_operator)d->oper) : "");
 }
 
-/* Peer @peer called differently: says how. */
-static enum tiara_err disagree(const struct tiara_arena *a, int peer)
+enum tiara_err tiara_arena_disagree(const struct tiara_arena *a, int peer,
+    const struct tiara_arena_desc *mine, const struct tiara_arena_desc *its)
 {
-    char mine[96], its[96];
+    char my_text[96], its_text[96];
     /* A peer that has left counts its calls otherwise. */
-    enum tiara_err err = judge_failed(a, peer);
+    enum tiara_err err = tiara_arena_has_left(a, peer);
 
     if (err != TIARA_OK)
         return err;
-    describe(&a->ctl[a->index]->desc, mine, sizeof(mine));
-    describe(&a->ctl[peer]->desc, its, sizeof(its));
-    tiara_error("ranks disagree: rank %d called %s, rank %d called %s", shown_rank(a, a->index),
-        mine, shown_rank(a, peer), its);
+    tiara_arena_describe(mine, my_text, sizeof(my_text));
+    tiara_arena_describe(its, its_text, sizeof(its_text));
+    tiara_error("ranks disagree: rank %d called %s, rank %d called %s",
+        tiara_arena_shown_rank(a, a->index), my_text, tiara_arena_shown_rank(a, peer), its_text);
     return TIARA_ERR_MISMATCH;
+}
+
+/* Peer @peer called differently: says how. */
+static enum tiara_err disagree(const struct tiara_arena *a, int peer)
+{
+    const struct tiara_arena_desc *its = &a->ctl[peer]->desc;
+
+    if (a->posted)
+        its = tiara_arena_slot_desc(tiara_arena_head(a, peer, a->seq));
+    return tiara_arena_disagree(a, peer, &a->ctl[a->index]->desc, its);
 }
 
 enum tiara_err tiara_arena_compare(struct tiara_arena *a, int peer)
@@ -241,7 +249,7 @@ enum tiara_err tiara_arena_inspect(struct tiara_arena *a, double waited_s, bool 
     enum tiara_err err;
     char mine[96];
 
-    describe(&a->ctl[a->index]->desc, mine, sizeof(mine));
+    tiara_arena_describe(&a->ctl[a->index]->desc, mine, sizeof(mine));
     for (int i = 0; i < a->size; i++) {
         struct tiara_arena_head *head = tiara_arena_head(a, i, a->seq);
         /* [arena.head] acquire: digest and desc may be read after it. */
@@ -254,12 +262,12 @@ enum tiara_err tiara_arena_inspect(struct tiara_arena *a, double waited_s, bool 
             if (err != TIARA_OK)
                 return err;
         }
-        err = judge_failed(a, i);
+        err = tiara_arena_has_left(a, i);
         if (err != TIARA_OK)
             return err;
         if (first && seq != a->seq)
             tiara_warn("waiting for %.0f s in %s (call %llu of its node): rank %d has not called",
-                waited_s, mine, (unsigned long long)a->seq, shown_rank(a, i));
+                waited_s, mine, (unsigned long long)a->seq, tiara_arena_shown_rank(a, i));
     }
     return TIARA_OK;
 }

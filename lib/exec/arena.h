@@ -9,9 +9,10 @@
  *   256               8                 failed    the communicator and call that the owner gave up, 0 none
  *   384               40                desc      the owner's current call, for error messages; addresses for pulls
  *   512               8                 kind      the owner's current call, its digest, and whether its buffers are device memory
+ *   640               8                finished  posted calls: all up to this number are over for the owner
  *   4096              16 strides        small     small slots, taken in turn by the call's sequence number: head
  *                                                   (sequence number, digest), payload; the first 48 bytes of payload
- *                                                   share the head's cache line
+ *                                                   share the head's cache line; of posted calls, desc at the end
  *   page after them   slots x cell      cells     one cell per chunk in flight, taken in turn
  *
  * Why small slots can be overwritten. Two would be enough: a rank writes call n's slot after it finished call n - 1, for
@@ -19,13 +20,17 @@
  * after it had read everything of call n - 2. There are more, and cells are taken in turn, for speed: lines that still are in
  * the reader's first-level cache take almost twice as long to write (measured on a virtual Intel Xeon).
  *
+ * Posted calls (posted.c) are published before earlier ones are over, so that there nothing follows from a peer's having published: a
+ * rank overwrites the slot of call n - 16 when the finished words of all peers say that they are through with it.
+ *
  * Why stale reads are harmless. A reader compares the head's sequence number with its own: anything but equality
  * means "not yet". Progress words are compared with >=, and never decrease.
  *
  * Memory order. [arena.head]: the payload and digest are written before the head's sequence number is released;
  * a reader acquires it before it reads them. [arena.progress]: all effects of the ops of the steps that
  * a progress word counts precede its release; a peer acquires it before it reads a cell, or before it overwrites
- * one that the peer has read.
+ * one that the peer has read. [arena.finished]: all reads of the slots of the calls that the word counts precede its release; a peer
+ * acquires it before it overwrites its slot.
  */
 #ifndef TIARA_EXEC_ARENA_H
 #define TIARA_EXEC_ARENA_H
@@ -66,6 +71,7 @@ struct tiara_arena_ctl {
     _Alignas(TIARA_LINE) tiara_u64 failed;
     _Alignas(TIARA_LINE) struct tiara_arena_desc desc;
     _Alignas(TIARA_LINE) tiara_u64 kind;
+    _Alignas(TIARA_LINE) tiara_u64 finished;
 };
 
 struct tiara_arena {
@@ -90,6 +96,7 @@ struct tiara_arena {
     struct tiara_wait wait;
     const struct tiara_xport *xport;
     void *xport_obj;
+    bool posted; /* used by posted calls only: tiara_posted_... */
     bool dead; /* a call failed in it; the sequence numbers of its ranks may differ */
 };
 
@@ -123,6 +130,12 @@ static inline struct tiara_arena_head *tiara_arena_head(
 static inline char *tiara_arena_payload(struct tiara_arena_head *head)
 {
     return (char *)(head + 1);
+}
+
+/* The desc of a posted call, behind the largest payload. */
+static inline struct tiara_arena_desc *tiara_arena_slot_desc(struct tiara_arena_head *head)
+{
+    return (struct tiara_arena_desc *)(void *)((char *)head + TIARA_ARENA_SMALL_STRIDE - 64);
 }
 
 /* Publishes own head of the current call; @payload is already in place. */
@@ -168,6 +181,16 @@ void tiara_arena_fail(struct tiara_arena *a, bool innocent);
 TIARA_MUST_USE enum tiara_err tiara_arena_inspect(
     struct tiara_arena *a, double waited_s, bool first);
 
+/* What peer @i's having given up means for the current call: TIARA_OK, it has not; TIARA_ERR_PEER; TIARA_ERR_UNSUPPORTED as below. */
+TIARA_MUST_USE enum tiara_err tiara_arena_has_left(const struct tiara_arena *a, int i);
+/* The rank that a message names for node index @i. */
+int tiara_arena_shown_rank(const struct tiara_arena *a, int i);
+/* Ends in "rank 2 called allreduce of ..." for both: TIARA_ERR_MISMATCH, or what a peer that left gave. Logged. */
+TIARA_MUST_USE enum tiara_err tiara_arena_disagree(const struct tiara_arena *a, int peer,
+    const struct tiara_arena_desc *mine, const struct tiara_arena_desc *its);
+/* A few words of @d for messages, into text[size]. */
+void tiara_arena_describe(const struct tiara_arena_desc *d, char *text, size_t size);
+
 /* ---- small calls: small.c ---- */
 
 /*
@@ -201,5 +224,40 @@ void tiara_small_restore(struct tiara_arena *a, const struct tiara_small_call *c
 TIARA_MUST_USE enum tiara_err tiara_small_hier(struct tiara_arena *a,
     const struct tiara_small_call *call,
     enum tiara_err (*between)(void *arg, void *buf, size_t count), void *arg);
+
+/* ---- posted calls: posted.c ---- */
+
+/*
+ * Calls that nobody waits in, several of them under way: each carries its own number, alike on all ranks of the node, in the order in which they
+ * were posted. Small ones are complete when all peers have published them. One at a time may be a plan's.
+ */
+struct tiara_posted {
+    uint64_t seq;
+    uint32_t digest;
+    struct tiara_arena_desc desc;
+    int peer; /* small: all before it have published */
+};
+
+/* Whether all ranks are through with the slot that call @seq takes. */
+bool tiara_posted_has_slot(struct tiara_arena *a, uint64_t seq);
+/* Publishes a small call. Its slot is free. */
+void tiara_posted_publish(
+    struct tiara_arena *a, const struct tiara_posted *p, const struct tiara_small_call *call);
+/*
+ * True when the small call is over: the result is in call->out, or it failed. Never waits.
+ * Errors: TIARA_ERR_MISMATCH (logged with both calls), those of the fold.
+ */
+bool tiara_posted_poll(struct tiara_arena *a, struct tiara_posted *p,
+    const struct tiara_small_call *call, enum tiara_err *err_out);
+/* Makes @p, whose slot is free, the arena's current call, for a plan. */
+void tiara_posted_begin(struct tiara_arena *a, const struct tiara_posted *p);
+/* All calls up to @seq are over for this rank. */
+void tiara_posted_finish(struct tiara_arena *a, uint64_t seq);
+/*
+ * Whether @p can still end: TIARA_ERR_MISMATCH when a peer called differently, TIARA_ERR_PEER when one gave up. @first: also logs who
+ * has not started it, as tiara_arena_inspect.
+ */
+TIARA_MUST_USE enum tiara_err tiara_posted_inspect(
+    struct tiara_arena *a, const struct tiara_posted *p, double waited_s, bool first);
 
 #endif

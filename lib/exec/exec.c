@@ -1,7 +1,7 @@
 /*
  * The host executor: chunks in flight, each with its own program counter.
  *
- * One idea: nothing here waits but tiara_exec_run(). advance() tries every chunk in flight, oldest first, and
+ * One idea: nothing here waits but tiara_exec_run(); tiara_exec_poll() does the same for a caller that does not wait. advance() tries every chunk in flight, oldest first, and
  * moves each as far as its waits, messages and posts allow; only when none moved does the caller wait, with
  * advance() itself as the condition. So the copy-in of one chunk, the network part of another and the copy-out of
  * a third overlap without being written so.
@@ -410,31 +410,68 @@ static void cancel_messages(struct tiara_run *r)
     }
 }
 
-enum tiara_err tiara_exec_run(struct tiara_exec *x, const struct tiara_exec_call *call)
+struct tiara_run *tiara_exec_run_new(void)
 {
-    struct tiara_run r = {.x = x, .call = call, .align = block_align(call->elem_size)};
+    return tiara_alloc(1, sizeof(struct tiara_run));
+}
+
+enum tiara_err tiara_exec_open(
+    struct tiara_run *r, struct tiara_exec *x, const struct tiara_exec_call *call)
+{
     size_t step = call->chunk_elems ? call->chunk_elems : call->count;
     enum tiara_err err;
 
+    *r = (struct tiara_run){.x = x, .call = call, .align = block_align(call->elem_size)};
     if (call->count == 0)
         return TIARA_OK;
-    r.nchunks = call->count / step + (call->count % step != 0);
-    r.slots = r.nchunks < (size_t)call->slots ? (int)r.nchunks : call->slots;
-    r.first_slot = x->arena ? x->arena->next_slot : 0;
+    r->nchunks = call->count / step + (call->count % step != 0);
+    r->slots = r->nchunks < (size_t)call->slots ? (int)r->nchunks : call->slots;
+    r->first_slot = x->arena ? x->arena->next_slot : 0;
     err = tiara_exec_reserve(x, call);
-    divide_scratch(&r);
+    divide_scratch(r);
     if (err == TIARA_OK && (call->stage_in || call->stage_out))
-        err = tiara_run_stage_open(&r);
+        err = tiara_run_stage_open(r);
+    return err;
+}
+
+bool tiara_exec_poll(struct tiara_run *r, bool *moved_out, enum tiara_err *err_out)
+{
+    struct tiara_wait_on on;
+
+    *moved_out = false;
+    do {
+        on = (struct tiara_wait_on){0};
+        if (r->oldest == r->nchunks || !advance(r, &on))
+            break;
+        *moved_out = true;
+    } while (r->err == TIARA_OK);
+    *err_out = r->err;
+    return r->err != TIARA_OK || r->oldest == r->nchunks;
+}
+
+enum tiara_err tiara_exec_close(struct tiara_run *r, enum tiara_err err)
+{
+    struct tiara_arena *a = r->x->arena;
+
+    if (err != TIARA_OK) {
+        cancel_messages(r);
+        tiara_run_stage_drain(r);
+    } else if (a) {
+        a->next_slot = (r->first_slot + r->nchunks) % TIARA_SLOTS;
+    }
+    return err;
+}
+
+enum tiara_err tiara_exec_run(struct tiara_exec *x, const struct tiara_exec_call *call)
+{
+    struct tiara_run r;
+    enum tiara_err err = tiara_exec_open(&r, x, call);
+
     while (err == TIARA_OK && r.oldest < r.nchunks) {
         err = tiara_wait(x->wait, advance, &r);
         err = tiara_err_first(err, r.err);
     }
-    if (err != TIARA_OK) {
-        cancel_messages(&r);
-        tiara_run_stage_drain(&r);
-    } else if (x->arena)
-        x->arena->next_slot = (r.first_slot + r.nchunks) % TIARA_SLOTS;
-    return err;
+    return tiara_exec_close(&r, err);
 }
 
 void tiara_exec_fini(struct tiara_exec *x)

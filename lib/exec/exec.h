@@ -107,6 +107,18 @@ struct tiara_exec_call {
 TIARA_MUST_USE enum tiara_err tiara_exec_run(
     struct tiara_exec *x, const struct tiara_exec_call *call);
 /*
+ * The same in parts, for a caller that has other things to do: open, poll until it says so, close. @run: from tiara_exec_run_new, freed with
+ * tiara_free; used for one call at a time. @call is borrowed until close. One call of an executor at a time; no other thread meanwhile.
+ */
+struct tiara_run;
+struct tiara_run *tiara_exec_run_new(void); /* NULL: no memory */
+TIARA_MUST_USE enum tiara_err tiara_exec_open(
+    struct tiara_run *run, struct tiara_exec *x, const struct tiara_exec_call *call);
+/* Goes as far as it can without waiting. True when the call is done, or has failed (*err_out). *moved_out: something was done. */
+bool tiara_exec_poll(struct tiara_run *run, bool *moved_out, enum tiara_err *err_out);
+/* After open failed, or poll said that it is over: @err is what it ended with, and is returned. */
+enum tiara_err tiara_exec_close(struct tiara_run *run, enum tiara_err err);
+/*
  * Takes the private memory that calls like @call with chunks up to call->chunk_elems need, so that tiara_exec_run() takes none: a rank
  * that has no memory says so before it leaves others waiting. Errors: TIARA_ERR_NOMEM.
  */

@@ -1,0 +1,121 @@
+/*
+ * Posted calls: what nonblocking operations do in a node's shared memory.
+ *
+ * The one idea: a call's number is its own, not the arena's. So a rank can publish its part of call n + 1 while a peer has not yet come
+ * to call n, and each call is over when all parts of it are there; nobody has to be waiting for anything. What blocking
+ * calls get for free, that a peer's next call proves it done with the last, is said here by a word of its own (arena.h, finished).
+ */
+#include "exec/arena.h"
+#include "base/log.h"
+#include <string.h>
+
+bool tiara_posted_has_slot(struct tiara_arena *a, uint64_t seq)
+{
+    if (seq <= TIARA_ARENA_SMALL_SLOTS)
+        return true;
+    for (int i = 0; i < a->size; i++) {
+        /* [arena.finished] acquire: the peer's reads of the slot came before. Its owner reads it too. */
+        if (tiara_load_acquire(&a->ctl[i]->finished) + TIARA_ARENA_SMALL_SLOTS < seq)
+            return false;
+    }
+    return true;
+}
+
+static void publish(struct tiara_arena *a, const struct tiara_posted *p, size_t bytes)
+{
+    struct tiara_arena_head *head = tiara_arena_head(a, a->index, p->seq);
+
+    *tiara_arena_slot_desc(head) = p->desc;
+    head->digest = p->digest;
+    head->bytes = (uint32_t)bytes;
+    /* [arena.head] release: payload, digest and desc are visible to a peer that acquires this sequence number. */
+    tiara_store_release(&head->seq, p->seq);
+    tiara_wait_wake(&a->wait, &head->seq);
+}
+
+void tiara_posted_publish(
+    struct tiara_arena *a, const struct tiara_posted *p, const struct tiara_small_call *call)
+{
+    char *payload = tiara_arena_payload(tiara_arena_head(a, a->index, p->seq));
+
+    tiara_assert(call->bytes <= TIARA_ARENA_SMALL_MAX);
+    call->mem->copy_to_cell(payload, call->in, call->bytes);
+    publish(a, p, call->bytes);
+}
+
+/* What peer @i, which has published call p->seq, called; logged when it differs. */
+static enum tiara_err compare(struct tiara_arena *a, const struct tiara_posted *p, int i)
+{
+    struct tiara_arena_head *head = tiara_arena_head(a, i, p->seq);
+
+    if (__builtin_expect(head->digest == p->digest, 1))
+        return TIARA_OK;
+    return tiara_arena_disagree(a, i, &p->desc, tiara_arena_slot_desc(head));
+}
+
+bool tiara_posted_poll(struct tiara_arena *a, struct tiara_posted *p,
+    const struct tiara_small_call *call, enum tiara_err *err_out)
+{
+    *err_out = TIARA_OK;
+    for (; p->peer < a->size; p->peer++) {
+        struct tiara_arena_head *head = tiara_arena_head(a, p->peer, p->seq);
+
+        /* [arena.head] acquire: the peer's payload, digest and desc may be read after it. */
+        if (tiara_load_acquire(&head->seq) != p->seq)
+            return false;
+        *err_out = compare(a, p, p->peer);
+        if (*err_out != TIARA_OK)
+            return true;
+    }
+    for (int i = 0; i < a->size; i++)
+        a->srcs[i] = tiara_arena_payload(tiara_arena_head(a, i, p->seq));
+    *err_out = call->op->fold(call->op, call->out, a->srcs, a->size, call->count);
+    return true;
+}
+
+void tiara_posted_begin(struct tiara_arena *a, const struct tiara_posted *p)
+{
+    a->seq = p->seq;
+    a->digest = p->digest;
+    a->call = p->seq;
+    a->ctl[a->index]->desc = p->desc;
+    publish(a, p, 0);
+}
+
+void tiara_posted_finish(struct tiara_arena *a, uint64_t seq)
+{
+    tiara_u64 *word = &a->ctl[a->index]->finished;
+
+    if (tiara_load_relaxed(word) == seq) /* relaxed: only this rank writes it, under a lock */
+        return;
+    /* [arena.finished] release: all reads of the slots of calls up to @seq came before. */
+    tiara_store_release(word, seq);
+}
+
+enum tiara_err tiara_posted_inspect(
+    struct tiara_arena *a, const struct tiara_posted *p, double waited_s, bool first)
+{
+    char mine[96];
+
+    tiara_arena_describe(&p->desc, mine, sizeof(mine));
+    for (int i = 0; i < a->size; i++) {
+        struct tiara_arena_head *head = tiara_arena_head(a, i, p->seq);
+        /* [arena.head] acquire: digest and desc may be read after it. */
+        uint64_t seq = tiara_load_acquire(&head->seq);
+        enum tiara_err err = TIARA_OK;
+
+        if (i == a->index)
+            continue;
+        if (seq == p->seq)
+            err = compare(a, p, i);
+        if (err == TIARA_OK)
+            err = tiara_arena_has_left(a, i);
+        if (err != TIARA_OK)
+            return err;
+        if (first && seq != p->seq)
+            tiara_warn("waiting for %.0f s in nonblocking %s (call %llu of its node): rank %d has "
+                       "not started it",
+                waited_s, mine, (unsigned long long)p->seq, tiara_arena_shown_rank(a, i));
+    }
+    return TIARA_OK;
+}
