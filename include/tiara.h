@@ -25,7 +25,7 @@
  *
  * Errors. Functions return an MPI error code, after raising it through the communicator's error
  * handler, as MPI's own do. After an error that leaves ranks in disagreement (MPI_ERR_OTHER), the communicator's
- * later calls go to the MPI below.
+ * later calls go to the MPI below; when it is of a nonblocking call, its later nonblocking calls fail as well.
  */
 #ifndef TIARA_H
 #define TIARA_H
@@ -98,10 +98,105 @@ int TIARA_Allgather(const void *sendbuf, int sendcount, MPI_Datatype sendtype, v
     int recvcount, MPI_Datatype recvtype, MPI_Comm comm);
 
 /*
- * TIARA_Comm_prepare() - make the state of @comm now, instead of in its first call
+ * TIARA_Allreduce_multi() - all-reduce of @n buffers in one operation, as if TIARA_Allreduce were called for each
+ * @sendbufs: [n] counts[i] elements each, or MPI_IN_PLACE, as the array or as any of them (then recvbufs are the input too)
+ * @recvbufs: [n] counts[i] elements each, written; no two may overlap
+ * @counts:   [n] elements, alike on all ranks; 0 is allowed, and then its buffers may be NULL
+ *
+ * Many small buffers (the biases of a network, say) share one message, and pay one latency together. The arrays are borrowed
+ * until return. Errors as TIARA_Allreduce; also MPI_ERR_COUNT for n < 0.
+ */
+int TIARA_Allreduce_multi(int n, const void *const *sendbufs, void *const *recvbufs,
+    const int *counts, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm);
+
+/*
+ * Nonblocking and persistent calls. MPI's rules hold (MPI 4.0, sections 3.7, 3.9, 6.12 and 6.13) with TIARA_Request for MPI_Request:
+ * all ranks start their collective calls on a communicator, blocking and nonblocking ones, in the same order; any number may be
+ * outstanding, and they may be completed in any order; buffers are the library's from the start until completion; the
+ * communicator may be freed before. A call that starts an operation never waits for another rank.
+ *
+ * Progress. An operation is never held up by a rank that computes, or that waits inside MPI: on one node a thread of the
+ * library, which makes no MPI calls and sleeps while nothing is outstanding, goes on where the program does not come by. Between
+ * nodes messages are needed, which MPI lets no other thread send below MPI_THREAD_MULTIPLE: there Tiara runs nonblocking calls
+ * itself only where TIARA_PROGRESS allows it (tiara(7)), and leaves them to the MPI below otherwise.
+ *
+ * Set-up. What nonblocking calls need is made by TIARA_Comm_prepare, or the first blocking call on the communicator after a
+ * nonblocking one; until then they are the MPI's below. Each persistent call has its own, made by TIARA_Allreduce_init.
+ */
+typedef struct tiara_request *TIARA_Request;
+#define TIARA_REQUEST_NULL ((TIARA_Request)0)
+
+/*
+ * TIARA_Iallreduce() - start what TIARA_Allreduce does
+ * @request: result: owned by the caller until TIARA_Wait, TIARA_Test or one of their kind completes it, or TIARA_Request_free
+ * gives it up; TIARA_REQUEST_NULL after an error. Errors of the operation itself are returned, and raised, by the completing call.
+ */
+int TIARA_Iallreduce(const void *sendbuf, void *recvbuf, int count, MPI_Datatype datatype,
+    MPI_Op op, MPI_Comm comm, TIARA_Request *request);
+int TIARA_Iallreduce_c(const void *sendbuf, void *recvbuf, MPI_Count count, MPI_Datatype datatype,
+    MPI_Op op, MPI_Comm comm, TIARA_Request *request);
+
+/*
+ * TIARA_Allreduce_init() - prepare a persistent all-reduce: the arguments are bound, nothing is started
+ * @info: MPI_INFO_NULL or hints, none of which is known. Collective over @comm, and may wait for its other ranks.
+ * The request is inactive: TIARA_Start starts it, a completing call makes it inactive again, TIARA_Request_free ends it. Ranks may start their requests in
+ * any order, but for those that the MPI below does, as TIARA_Iallreduce would: where TIARA_Comm_serves says no. @op lives as long as the request.
+ */
+int TIARA_Allreduce_init(const void *sendbuf, void *recvbuf, int count, MPI_Datatype datatype,
+    MPI_Op op, MPI_Comm comm, MPI_Info info, TIARA_Request *request);
+int TIARA_Allreduce_init_c(const void *sendbuf, void *recvbuf, MPI_Count count,
+    MPI_Datatype datatype, MPI_Op op, MPI_Comm comm, MPI_Info info, TIARA_Request *request);
+/* Errors: MPI_ERR_REQUEST (null, not persistent, or active); then nothing is started. */
+int TIARA_Start(TIARA_Request *request);
+int TIARA_Startall(int count, TIARA_Request requests[]);
+
+/*
+ * Completion, as MPI_Wait, MPI_Test and their kind: a completed nonblocking request becomes TIARA_REQUEST_NULL, a persistent one inactive.
+ * Null and inactive requests count as complete, with an empty status. @status, @statuses: MPI_STATUS_IGNORE, MPI_STATUSES_IGNORE, or written; the
+ * status of a collective operation says nothing but MPI_ERROR, in those of all and some that return MPI_ERR_IN_STATUS.
+ * @index, @indices: MPI_UNDEFINED in *index or *outcount when no request of the list is active.
+ */
+int TIARA_Wait(TIARA_Request *request, MPI_Status *status);
+int TIARA_Waitall(int count, TIARA_Request requests[], MPI_Status *statuses);
+int TIARA_Waitany(int count, TIARA_Request requests[], int *index, MPI_Status *status);
+int TIARA_Waitsome(
+    int incount, TIARA_Request requests[], int *outcount, int indices[], MPI_Status *statuses);
+int TIARA_Test(TIARA_Request *request, int *flag, MPI_Status *status);
+int TIARA_Testall(int count, TIARA_Request requests[], int *flag, MPI_Status *statuses);
+int TIARA_Testany(int count, TIARA_Request requests[], int *index, int *flag, MPI_Status *status);
+int TIARA_Testsome(
+    int incount, TIARA_Request requests[], int *outcount, int indices[], MPI_Status *statuses);
+/* Gives the request up: an operation that has been started goes on, and its buffers are the library's until it has ended. */
+int TIARA_Request_free(TIARA_Request *request);
+/* Whether the operation is complete, without completing the request. */
+int TIARA_Request_get_status(TIARA_Request request, int *flag, MPI_Status *status);
+
+/*
+ * TIARA_Comm_prepare() - make the state of @comm now, with what nonblocking calls need, instead of in its first call
  * Collective over @comm. Success also when Tiara can only pass calls on to MPI.
  */
 int TIARA_Comm_prepare(MPI_Comm comm);
+
+/* Answers of TIARA_Comm_serves. */
+enum {
+    TIARA_SERVES_NO, /* the MPI below does it */
+    TIARA_SERVES_YES,
+    TIARA_SERVES_UNKNOWN /* the communicator has no state yet */
+};
+/*
+ * TIARA_Comm_serves() - whether Tiara itself would do an all-reduce with these arguments, in host memory, if it were called now
+ * @nonblocking: asks for TIARA_Iallreduce, and counts as one: the next blocking call makes what it needs. @answer: result: TIARA_SERVES_...; @why: result: a few words without newline, never freed
+ * Local: makes no state, calls no other rank, costs well under a microsecond. The answer is alike on all ranks that are at the same call.
+ * Of user-defined operators and derived types it is what their size gives; MPI may still be needed to combine them.
+ */
+int TIARA_Comm_serves(MPI_Comm comm, int nonblocking, MPI_Count count, MPI_Datatype datatype,
+    MPI_Op op, int *answer, const char **why);
+
+/*
+ * TIARA_Variable() - the value of an environment variable of tiara(7), as the library took it: the default when it is not set or not acceptable
+ * @name: with the prefix TIARA_; NULL is returned for an unknown one. The text is never freed. Any time, any thread.
+ */
+const char *TIARA_Variable(const char *name);
 
 /* The version of the library that runs, which may be newer than the header. Any time, any thread. */
 int TIARA_Get_version(int *major, int *minor, int *patch);

@@ -73,6 +73,18 @@ static const struct tiara_env_row rows[TIARA_NENV] = {
     [TIARA_ENV_ONE_SHOT] = {"TIARA_ONE_SHOT", TIARA_ENV_TYPE_BYTES, "0", "", 0, GIB,
         "Largest vector in bytes that each rank of a node reduces alone and whole; 0 "
         "chooses by the ranks of a node."},
+    [TIARA_ENV_PMPI] = {"TIARA_PMPI", TIARA_ENV_TYPE_CHOICE, "on", "off on verify", 0, 0,
+        "What the preloaded library does: nothing, Tiara's collectives instead of MPI's, or both "
+        "and compare."},
+    [TIARA_ENV_PMPI_AFTER] = {"TIARA_PMPI_AFTER", TIARA_ENV_TYPE_INT, "8", "", 0, INT32_MAX,
+        "Collective calls on a communicator that the preloaded library leaves to MPI before it "
+        "takes the communicator over."},
+    [TIARA_ENV_PROGRESS] = {"TIARA_PROGRESS", TIARA_ENV_TYPE_CHOICE, "auto", "auto thread call", 0,
+        0,
+        "Who drives nonblocking calls: the program's calls and a thread inside nodes, a thread "
+        "also between nodes, or only the program's calls."},
+    [TIARA_ENV_REPORT] = {"TIARA_REPORT", TIARA_ENV_TYPE_BOOL, "0", "", 0, 0,
+        "1 prints at MPI_Finalize what the preloaded library intercepted, and what it gained."},
     [TIARA_ENV_REPRODUCIBLE] = {"TIARA_REPRODUCIBLE", TIARA_ENV_TYPE_BOOL, "0", "", 0, 0,
         "1 gives results whose bits do not depend on layout, chunk or algorithm, at some cost in "
         "speed."},
@@ -97,7 +109,7 @@ static const struct tiara_env_row rows[TIARA_NENV] = {
 };
 
 /* Names that other parts of the project read by themselves. */
-static const char *const reserved[] = {"TIARA_TEST_", "TIARA_CHECK_", "TIARA_PMPI", "TIARA_REPORT"};
+static const char *const reserved[] = {"TIARA_TEST_", "TIARA_CHECK_"};
 
 struct env_value {
     int64_t value;

@@ -77,6 +77,8 @@ static enum tiara_err look_around(struct tiara_wait *w, struct watch *watch, boo
     enum tiara_err err = TIARA_OK;
     double now = tiara_now(), waited = now - watch->start;
 
+    if (w->others)
+        w->others();
     if (w->progress && !on_network) /* whose test drives it */
         err = w->progress(w->progress_arg);
     if (err != TIARA_OK || now < watch->next)

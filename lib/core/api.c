@@ -4,6 +4,7 @@
  */
 #include "base/alloc.h"
 #include "base/log.h"
+#include "core/async.h"
 #include "core/core.h"
 #include <limits.h>
 #include <string.h>
@@ -13,6 +14,31 @@
 /* Elements of one MPI call, below INT_MAX. */
 #define PASS_ELEMS ((MPI_Count)1 << 30)
 
+static int pass_piece(
+    struct tiara_comm *c, const void *in, void *out, int count, MPI_Datatype type, MPI_Op op)
+{
+    MPI_Request request;
+    int rc;
+
+    if (!tiara_core_pass_driven(c))
+        return PMPI_Allreduce(in, out, count, type, op, c->comm);
+    rc = PMPI_Iallreduce(in, out, count, type, op, c->comm, &request);
+    return rc == MPI_SUCCESS ? tiara_core_await(request) : rc;
+}
+
+static int pass_scatter(
+    struct tiara_comm *c, const void *in, void *out, int count, MPI_Datatype type, MPI_Op op)
+{
+    MPI_Request request;
+    int rc;
+
+    c->calls[TIARA_COUNT_MPI]++;
+    if (!tiara_core_pass_driven(c))
+        return PMPI_Reduce_scatter_block(in, out, count, type, op, c->comm);
+    rc = PMPI_Ireduce_scatter_block(in, out, count, type, op, c->comm, &request);
+    return rc == MPI_SUCCESS ? tiara_core_await(request) : rc;
+}
+
 static int pass_allreduce(struct tiara_comm *c, const void *sendbuf, void *recvbuf, MPI_Count count,
     MPI_Datatype type, MPI_Op op)
 {
@@ -21,13 +47,13 @@ static int pass_allreduce(struct tiara_comm *c, const void *sendbuf, void *recvb
 
     c->calls[TIARA_COUNT_MPI]++;
     if (count <= INT_MAX)
-        return PMPI_Allreduce(sendbuf, recvbuf, (int)count, type, op, c->comm);
+        return pass_piece(c, sendbuf, recvbuf, (int)count, type, op);
     rc = PMPI_Type_get_extent(type, &lb, &extent);
     for (MPI_Count at = 0; at < count && rc == MPI_SUCCESS; at += PASS_ELEMS) {
         int n = (int)(count - at < PASS_ELEMS ? count - at : PASS_ELEMS);
         const void *in = sendbuf == MPI_IN_PLACE ? sendbuf : (const char *)sendbuf + at * extent;
 
-        rc = PMPI_Allreduce(in, (char *)recvbuf + at * extent, n, type, op, c->comm);
+        rc = pass_piece(c, in, (char *)recvbuf + at * extent, n, type, op);
     }
     return rc;
 }
@@ -90,8 +116,10 @@ static enum tiara_err run_packed(
 
     err = dense_init(&d, in_place ? r->recvbuf : r->sendbuf, r->in_elems, r->out_elems, in_place,
         r->type, call->elem.size);
-    if (err != TIARA_OK)
+    if (err != TIARA_OK) {
+        tiara_call_abandon(c, call);
         return err;
+    }
     call->in = d.in;
     call->out = d.out;
     err = tiara_call_run(c, call);
@@ -153,9 +181,7 @@ static int beyond(struct tiara_comm *c, const struct reduction *r, const struct 
     }
     if (r->coll == TIARA_COLL_ALLREDUCE)
         return pass_allreduce(c, r->sendbuf, r->recvbuf, (MPI_Count)r->count, r->type, r->op);
-    c->calls[TIARA_COUNT_MPI]++;
-    return PMPI_Reduce_scatter_block(
-        r->sendbuf, r->recvbuf, (int)r->count, r->type, r->op, c->comm);
+    return pass_scatter(c, r->sendbuf, r->recvbuf, (int)r->count, r->type, r->op);
 }
 
 /*
@@ -230,16 +256,14 @@ static int reduce(struct tiara_comm *c, const struct reduction *r, struct tiara_
     return rc;
 }
 
-/* Null, aliased or misplaced buffers of a call with data. Absolute addresses (MPI_BOTTOM) are for derived types. */
-static bool bad_buffers(const void *sendbuf, const void *recvbuf, bool native)
+bool tiara_core_bad_buffers(const void *sendbuf, const void *recvbuf, bool native)
 {
     if (recvbuf == MPI_IN_PLACE || sendbuf == recvbuf)
         return native || recvbuf != MPI_BOTTOM;
     return native && (!sendbuf || !recvbuf);
 }
 
-/* Null handles, and what Tiara adds to MPI in a pair that is not defined (@other: not native); the error class or MPI_SUCCESS. */
-static int bad_handles(MPI_Datatype type, MPI_Op op, const struct tiara_elem *other)
+int tiara_core_bad_handles(MPI_Datatype type, MPI_Op op, const struct tiara_elem *other)
 {
     if (type == MPI_DATATYPE_NULL)
         return MPI_ERR_TYPE;
@@ -250,15 +274,11 @@ static int bad_handles(MPI_Datatype type, MPI_Op op, const struct tiara_elem *ot
 
 /* ---- all-reduce ---- */
 
-/*
- * Has MPI judge handles that Tiara does not know, without data: it returns or raises its own error. Collective only where an
- * MPI makes a call without elements collective.
- */
-static int check_by_mpi(struct tiara_comm *c, MPI_Datatype type, MPI_Op op)
+int tiara_core_check_by_mpi(MPI_Comm comm, MPI_Datatype type, MPI_Op op)
 {
     int in = 0, out = 0;
 
-    return PMPI_Allreduce(&in, &out, 0, type, op, c->comm);
+    return PMPI_Allreduce(&in, &out, 0, type, op, comm);
 }
 
 /*
@@ -275,18 +295,18 @@ static int check_and_reduce(struct tiara_comm *c, const struct reduction *r, MPI
         return leave_reduction(c, r, &elem);
     if (count < 0)
         return tiara_core_raise_code(c->comm, MPI_ERR_COUNT);
-    rc = bad_handles(r->type, r->op, native ? NULL : &elem);
+    rc = tiara_core_bad_handles(r->type, r->op, native ? NULL : &elem);
     if (rc != MPI_SUCCESS)
         return tiara_core_raise_code(c->comm, rc);
     if (!native) {
         elem.redop = NULL;
-        rc = check_by_mpi(c, r->type, r->op);
+        rc = tiara_core_check_by_mpi(c->comm, r->type, r->op);
         if (rc != MPI_SUCCESS)
             return rc;
     }
     if (count == 0)
         return MPI_SUCCESS;
-    if (bad_buffers(r->sendbuf, r->recvbuf, native))
+    if (tiara_core_bad_buffers(r->sendbuf, r->recvbuf, native))
         return tiara_core_raise_code(c->comm, MPI_ERR_BUFFER);
     return reduce(c, r, &elem);
 }
@@ -372,15 +392,7 @@ int TIARA_Reduce_scatter_block(const void *sendbuf, void *recvbuf, int recvcount
 int TIARA_Comm_prepare(MPI_Comm comm)
 {
     int rc;
+    struct tiara_comm *c = tiara_comm_get(comm, &rc);
 
-    tiara_comm_get(comm, &rc);
-    return rc;
-}
-
-int TIARA_Get_version(int *major, int *minor, int *patch)
-{
-    *major = TIARA_VERSION_MAJOR;
-    *minor = TIARA_VERSION_MINOR;
-    *patch = TIARA_VERSION_PATCH;
-    return MPI_SUCCESS;
+    return c ? tiara_core_raise(comm, tiara_async_open(c)) : rc;
 }

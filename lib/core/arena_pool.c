@@ -3,8 +3,8 @@
  *
  * The one idea: an arena is found again by the processes it joins, in order. Blocking collectives on two communicators of the same
  * processes cannot overlap in a single-threaded program without being able to deadlock in any MPI, so they can take
- * turns in one arena; where threads may call at the same time (MPI_THREAD_MULTIPLE), every communicator gets its own. An arena
- * whose last communicator is freed is kept for the next one, until KEEP others have been.
+ * turns in one arena; where threads may call at the same time (MPI_THREAD_MULTIPLE), every communicator gets its own, and so do the
+ * nonblocking calls of each. A shared arena whose last communicator is freed is kept for the next one, until KEEP others have been.
  *
  * Agreement: whether an arena is reused, and how large a new one may be, is voted on by all ranks of the communicator.
  */
@@ -23,6 +23,7 @@ static const size_t cell_sizes[] = {262144, 32768, 0};
 struct tiara_pool_entry {
     struct tiara_arena arena;
     int refs;
+    uint32_t id; /* of the communicator that it was made for: alike on its ranks, and no other's */
     bool exclusive;
     size_t bytes; /* of all segments of the group: what the node pays */
     int size;
@@ -67,7 +68,7 @@ static void trim(int keep)
 
     for (e = pool; e; e = next) {
         next = e->next;
-        if (e->refs == 0 && (++unused > keep || e->arena.dead)) {
+        if (e->refs == 0 && (e->exclusive || ++unused > keep || e->arena.dead)) {
             unlink_entry(e);
             entry_free(e);
         }
@@ -121,7 +122,8 @@ struct ballot {
     int32_t largest; /* index of the largest cell that the budget allows; NCELL_SIZES: none */
     uint64_t cell; /* bytes of a cell of the arena that can be shared */
     int32_t pull; /* it has single copy */
-    int32_t reserved;
+    uint32_t
+        id; /* which it is: a rank may have freed one of several that its node peers still have */
 };
 
 static struct tiara_pool_entry *find(const uint64_t *key, int size)
@@ -179,13 +181,14 @@ static enum tiara_err make(struct tiara_comm *c, struct tiara_pool_entry *e, int
     enum tiara_err err = TIARA_ERR_NOSPACE;
 
     PMPI_Query_thread(&threads);
-    e->exclusive = threads == MPI_THREAD_MULTIPLE;
+    e->id = c->id;
+    e->exclusive = c->twin || threads == MPI_THREAD_MULTIPLE;
     if (from < (int)NCELL_SIZES)
         err = tiara_node_memory_open(&memory, &cell_sizes[from], (int)NCELL_SIZES - from);
     e->cma = memory.cma;
     e->node_comm = memory.node_comm;
     if (err != TIARA_OK) {
-        if (c->rank == 0 && c->config.shm != TIARA_SHM_OFF)
+        if (c->rank == 0 && c->config.shm != TIARA_SHM_OFF && !c->twin)
             tiara_warn("no shared memory on the nodes of a communicator of %d ranks; its calls go "
                        "to the MPI below (TIARA_LOG=info says why)",
                 c->size);
@@ -206,6 +209,12 @@ static enum tiara_err make(struct tiara_comm *c, struct tiara_pool_entry *e, int
     return TIARA_OK;
 }
 
+/* Whether rank @i would share the same arena as the first of its node. */
+static bool is_common(const struct tiara_layout *l, const struct ballot *ballots, int i)
+{
+    return ballots[i].id == ballots[tiara_layout_rank(l, l->node_of[i], 0)].id;
+}
+
 /* One exchange: do all ranks have an arena to share, and how large may a new one be. */
 static enum tiara_err vote(
     struct tiara_comm *c, struct ballot mine, char *all, struct ballot *result_out)
@@ -215,7 +224,7 @@ static enum tiara_err vote(
 
     *result_out = mine;
     for (int i = 0; err == TIARA_OK && i < c->size; i++) {
-        result_out->have &= ballots[i].have;
+        result_out->have &= ballots[i].have && is_common(&c->layout, ballots, i);
         result_out->pull &= ballots[i].pull;
         if (ballots[i].cell < result_out->cell)
             result_out->cell = ballots[i].cell;
@@ -236,7 +245,7 @@ enum tiara_err tiara_pool_take(struct tiara_comm *c, const struct tiara_hello *h
     for (int i = 0; key && i < size; i++)
         key[i] = process_key(&hello[tiara_layout_rank(&c->layout, node, i)].topo);
     pthread_mutex_lock(&pool_lock);
-    found = key ? find(key, size) : NULL;
+    found = key && !c->twin ? find(key, size) : NULL;
     if (found)
         found->refs++;
     pthread_mutex_unlock(&pool_lock);
@@ -244,8 +253,11 @@ enum tiara_err tiara_pool_take(struct tiara_comm *c, const struct tiara_hello *h
     ballot.have = found != NULL;
     ballot.pull = found && found->cma;
     ballot.cell = found ? found->arena.cell_bytes : 0;
+    ballot.id = found ? found->id : 0;
     ballot.largest =
         fresh ? (found ? 0 : largest_cell(size, c->config.shm_budget)) : (int)NCELL_SIZES;
+    if (c->small_only && ballot.largest < (int)NCELL_SIZES - 1)
+        ballot.largest = (int)NCELL_SIZES - 1;
     if (c->config.shm == TIARA_SHM_OFF)
         ballot = (struct ballot){.largest = NCELL_SIZES};
     err = vote(c, ballot, all, &ballot);
@@ -267,6 +279,11 @@ enum tiara_err tiara_pool_take(struct tiara_comm *c, const struct tiara_hello *h
         entry_free(fresh);
     tiara_free(key);
     return err;
+}
+
+bool tiara_pool_free_is_collective(const struct tiara_pool_entry *e)
+{
+    return e && e->node_comm != MPI_COMM_NULL;
 }
 
 void *tiara_pool_puller(const struct tiara_pool_entry *e)

@@ -49,7 +49,7 @@ uint32_t tiara_call_digest(const struct tiara_comm *c, const struct tiara_call *
     return (uint32_t)(h ^ h >> 33) ^ c->id * 0x9e3779b9u;
 }
 
-static struct tiara_arena_desc desc(const struct tiara_call *call)
+struct tiara_arena_desc tiara_call_desc(const struct tiara_call *call)
 {
     return (struct tiara_arena_desc){.in_addr = (uintptr_t)call->in,
         .out_addr = (uintptr_t)call->out,
@@ -62,7 +62,7 @@ static struct tiara_arena_desc desc(const struct tiara_call *call)
 
 void tiara_call_begin(struct tiara_comm *c, struct tiara_call *call)
 {
-    struct tiara_arena_desc d = desc(call);
+    struct tiara_arena_desc d = tiara_call_desc(call);
 
     if (call->begun)
         return;

@@ -91,6 +91,7 @@ static void read_config(void)
     config.shm = (int32_t)tiara_env_value(TIARA_ENV_SHM);
     config.cma = (int32_t)tiara_env_value(TIARA_ENV_CMA);
     config.cuda_map = (int32_t)tiara_env_value(TIARA_ENV_CUDA_MAP);
+    config.progress = (int32_t)tiara_env_value(TIARA_ENV_PROGRESS);
     config.cuda_cell = tiara_env_value(TIARA_ENV_CUDA_CELL);
     config.chunk = tiara_env_value(TIARA_ENV_CHUNK);
     config.one_shot = tiara_env_value(TIARA_ENV_ONE_SHOT);

@@ -24,9 +24,16 @@ struct tiara_config {
     int32_t algo; /* index in tiara_algo_table; -1 auto, -2 the MPI below */
     int32_t inter; /* index; -1 auto */
     int32_t leaders, slots, spin, reproducible, shm, cma;
-    int32_t cuda_map, reserved;
+    int32_t cuda_map, progress; /* enum tiara_progress_choice */
     int64_t chunk, one_shot, shm_budget, cuda_cell;
     int64_t warn_us, timeout_us;
+};
+
+/* Choices of TIARA_PROGRESS, in the table's order. */
+enum tiara_progress_choice {
+    TIARA_PROGRESS_AUTO,
+    TIARA_PROGRESS_THREAD,
+    TIARA_PROGRESS_CALL
 };
 
 /* Reads the environment (once) and sets the log and process-wide properties that need no agreement. */
@@ -50,6 +57,7 @@ struct tiara_hello {
     uint32_t next_id; /* above all ids of communicators of this process */
     int16_t device; /* enum tiara_device_level */
     int16_t device_direct; /* the MPI takes GPU memory */
+    int32_t threads; /* what MPI_Query_thread says */
 };
 
 /*
@@ -64,6 +72,12 @@ TIARA_MUST_USE enum tiara_err tiara_core_exchange(
  */
 TIARA_MUST_USE enum tiara_err tiara_core_exchange_by(
     MPI_Comm comm, struct tiara_wait *wait, const void *in, void *out, size_t bytes);
+
+/*
+ * Completes a collective of the MPI below that was started as a nonblocking one, and moves on Tiara's own operations meanwhile. Returns MPI's
+ * code, which it has raised.
+ */
+int tiara_core_await(MPI_Request request);
 
 /*
  * A vote of all ranks inside a call: *all_out has the bits that all ranks gave. Collective. Errors: as tiara_core_exchange_by; after an error other
@@ -90,6 +104,8 @@ void tiara_pool_give(struct tiara_pool_entry *entry);
 void *tiara_pool_puller(const struct tiara_pool_entry *entry);
 /* Frees what nobody uses; at MPI_Finalize. */
 void tiara_pool_clear(void);
+/* Whether freeing the entry takes all ranks of the node (a window of MPI's). */
+bool tiara_pool_free_is_collective(const struct tiara_pool_entry *entry);
 /* Bytes of shared memory that this process's segments hold now. */
 size_t tiara_pool_bytes(void);
 
@@ -125,7 +141,7 @@ struct tiara_node_memory {
 TIARA_MUST_USE enum tiara_err tiara_node_memory_open(
     struct tiara_node_memory *m, const size_t *cells, int ncells);
 
-/* ---- communicators: comm.c ---- */
+/* ---- communicators: comm.c, comm_fill.c ---- */
 
 enum tiara_count_of {
     TIARA_COUNT_MPI,
@@ -133,6 +149,8 @@ enum tiara_count_of {
     TIARA_COUNT_PLAN,
     TIARA_COUNT_DEVICE, /* on GPUs */
     TIARA_COUNT_STAGED, /* of the others: GPU memory that went through host memory */
+    TIARA_COUNT_JOB, /* nonblocking ones that Tiara runs itself, and those that are the MPI's */
+    TIARA_COUNT_LEFT,
     TIARA_NCOUNT
 };
 
@@ -158,6 +176,13 @@ struct tiara_comm {
     int rank, size;
     uint32_t id; /* alike on all ranks; not used by another communicator of this process */
     bool inter;
+    bool twin; /* made by tiara_comm_twin */
+    bool lean; /* a twin for one kind of call: it makes no usual plans */
+    bool small_only; /* its arena needs no cells */
+    bool threads; /* agreed: all ranks have MPI_THREAD_MULTIPLE */
+    struct tiara_async *async; /* what nonblocking calls need; NULL: they go to the MPI below */
+    bool async_wanted; /* there was a nonblocking call; alike on all ranks */
+    const char *async_why; /* why there is none; NULL: it was not tried yet */
     struct tiara_layout layout;
     struct tiara_layout nodes_layout; /* one rank per node: for plans between leaders */
     struct tiara_config config; /* agreed */
@@ -171,6 +196,7 @@ struct tiara_comm {
     struct tiara_exec exec;
     struct tiara_exec between; /* over the column: leaders of small calls */
     struct tiara_comm_device device;
+    bool broken; /* a call failed: messages of it may still come */
     MPI_Comm net; /* private; MPI_COMM_NULL on one node */
     void *net_obj;
     char *room; /* [size + 1] for the agreement on a new plan */
@@ -182,10 +208,31 @@ struct tiara_comm {
     struct tiara_comm *next; /* of all states of this process */
 };
 
+/* Whether calls that are left to MPI must be completed by tiara_core_await: nobody but the program's calls drives nonblocking ones. Agreed. */
+static inline bool tiara_core_pass_driven(const struct tiara_comm *c)
+{
+    return c->config.progress == TIARA_PROGRESS_CALL;
+}
+
 /*
  * The state of @comm, made when there is none. NULL after an error, which was raised (*rc_out is it). Collective over @comm when it is made.
  */
 struct tiara_comm *tiara_comm_get(MPI_Comm comm, int *rc_out);
+/*
+ * The state of @comm, if there is one: local. @wanted: a nonblocking call was made, so the next blocking one makes what these need. Returns
+ * MPI_SUCCESS, or the error that MPI raised for the handle.
+ */
+int tiara_comm_find(MPI_Comm comm, bool wanted, struct tiara_comm **c_out);
+/* Fills a new state, whose communicator, rank and size are known. Collective. Errors: TIARA_ERR_NOMEM, TIARA_ERR_MPI: it must be freed. */
+TIARA_MUST_USE enum tiara_err tiara_comm_fill(struct tiara_comm *c);
+/*
+ * A second state on the same ranks, with an arena, messages and plans of its own, which no communicator refers to: for async.c. @like: NULL, or
+ * the only call that it will be used for. Collective.
+ */
+struct tiara_call;
+TIARA_MUST_USE enum tiara_err tiara_comm_twin(
+    struct tiara_comm *c, const struct tiara_call *like, struct tiara_comm **twin_out);
+void tiara_comm_twin_free(struct tiara_comm *twin);
 /* The last state that this thread used, when it is @comm's; else NULL. */
 struct tiara_comm *tiara_comm_last(MPI_Comm comm);
 /*
@@ -197,6 +244,8 @@ TIARA_MUST_USE enum tiara_err tiara_comm_net(struct tiara_comm *c);
 struct tiara_wait *tiara_comm_wait(struct tiara_comm *c);
 /* After an error that leaves ranks in disagreement: later calls go to MPI, and ranks that wait for this one get an error. */
 void tiara_comm_give_up(struct tiara_comm *c);
+/* For a wait that does not end: what messages that nobody asked for say of their senders' calls. */
+TIARA_MUST_USE enum tiara_err tiara_comm_inspect_net(const struct tiara_comm *c);
 /* The same for a communicator that has done nothing wrong, but whose arena was given up by another: its call goes to MPI,
  * and so do those of the ranks that wait for this one. */
 void tiara_comm_leave(struct tiara_comm *c);
@@ -263,6 +312,8 @@ struct tiara_call {
  * TIARA_ERR_UNSUPPORTED: this call is for the MPI below, on all ranks alike; nothing was moved.
  */
 TIARA_MUST_USE enum tiara_err tiara_call_run(struct tiara_comm *c, const struct tiara_call *call);
+/* What peers may print of a call, and pull from. */
+struct tiara_arena_desc tiara_call_desc(const struct tiara_call *call);
 /* What tune wants to know of a call; @device: on GPUs. */
 void tiara_call_query(const struct tiara_call *call, bool device, struct tiara_tune_call *q_out);
 /* 32 bits that differ when two ranks call differently, or on different communicators. */
@@ -317,6 +368,8 @@ TIARA_MUST_USE enum tiara_err tiara_near_open(struct tiara_comm *c, struct tiara
  * Errors: @mine; TIARA_ERR_NOMEM when another rank cannot.
  */
 TIARA_MUST_USE enum tiara_err tiara_near_agree(struct tiara_comm *c, enum tiara_err mine);
+/* Without writing anything back. */
+void tiara_near_drop(struct tiara_near *near);
 /* @store: writes the copy back. */
 TIARA_MUST_USE enum tiara_err tiara_near_close(
     struct tiara_comm *c, struct tiara_near *near, bool store);
@@ -327,6 +380,18 @@ TIARA_MUST_USE enum tiara_err tiara_near_close(
  */
 int tiara_core_pack(const void *from, MPI_Aint extent, size_t size, size_t count, MPI_Datatype type,
     char *to, bool unpack);
+
+/* ---- arguments: api.c ---- */
+
+/* Null, aliased or misplaced buffers of a call with data. Absolute addresses (MPI_BOTTOM) are for derived types. */
+bool tiara_core_bad_buffers(const void *sendbuf, const void *recvbuf, bool native);
+/* Null handles, and what Tiara adds to MPI in a pair that is not defined (@other: not native); the error class or MPI_SUCCESS. */
+int tiara_core_bad_handles(MPI_Datatype type, MPI_Op op, const struct tiara_elem *other);
+/*
+ * Has MPI judge handles that Tiara does not know, without data: it returns or raises its own error. Collective only where an
+ * MPI makes a call without elements collective.
+ */
+int tiara_core_check_by_mpi(MPI_Comm comm, MPI_Datatype type, MPI_Op op);
 
 /* Raises the MPI error @code on @comm, and returns it. */
 int tiara_core_raise_code(MPI_Comm comm, int code);

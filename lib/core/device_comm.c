@@ -413,8 +413,11 @@ enum tiara_err tiara_device_run(struct tiara_comm *c, struct tiara_call *call, b
     *done_out = false;
     if (c->ncalls >= d->next_vote) {
         d->next_vote = 2 * c->ncalls;
-        if (!d->ready && !d->refused)
+        if (!d->ready && !d->refused) {
+            /* Peers of a rank that gives up in this call must see that it was this one. */
+            tiara_call_begin(c, call);
             err = vote_ready(c);
+        }
     }
     if (err != TIARA_OK || !d->ready || !is_possible(c, call, &g))
         return err;

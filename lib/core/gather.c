@@ -74,9 +74,16 @@ static enum tiara_err gather(struct tiara_comm *c, const struct gathering *g)
 
 static int pass_gather(struct tiara_comm *c, const struct gathering *g)
 {
+    MPI_Request request;
+    int rc;
+
     c->calls[TIARA_COUNT_MPI]++;
-    return PMPI_Allgather(g->sendbuf, (int)g->send_count, g->send_type, g->recvbuf,
-        (int)g->recv_count, g->recv_type, c->comm);
+    if (!tiara_core_pass_driven(c))
+        return PMPI_Allgather(g->sendbuf, (int)g->send_count, g->send_type, g->recvbuf,
+            (int)g->recv_count, g->recv_type, c->comm);
+    rc = PMPI_Iallgather(g->sendbuf, (int)g->send_count, g->send_type, g->recvbuf,
+        (int)g->recv_count, g->recv_type, c->comm, &request);
+    return rc == MPI_SUCCESS ? tiara_core_await(request) : rc;
 }
 
 /* On copies in host memory; @by_mpi: by the MPI below only. Returns MPI_SUCCESS or a raised error. */

@@ -2,6 +2,7 @@
  * Exchanges between all ranks. Nonblocking collectives and a wait that yields: a blocking one spins in most MPIs, for
  * milliseconds per call when ranks share cores.
  */
+#include "core/async.h"
 #include "core/core.h"
 #include "base/log.h"
 
@@ -22,7 +23,7 @@ static bool is_complete(void *arg, struct tiara_wait_on *on)
 
 enum tiara_err tiara_core_exchange(MPI_Comm comm, const void *in, void *out, size_t bytes)
 {
-    struct tiara_wait patient = {.yields = -1};
+    struct tiara_wait patient = {.yields = -1, .others = tiara_async_progress};
 
     return tiara_core_exchange_by(comm, &patient, in, out, bytes);
 }
@@ -41,6 +42,15 @@ enum tiara_err tiara_core_exchange_by(
         return TIARA_ERR_MPI;
     }
     return err;
+}
+
+int tiara_core_await(MPI_Request request)
+{
+    struct pending p = {.request = request};
+    struct tiara_wait patient = {.yields = -1, .others = tiara_async_progress};
+    enum tiara_err err = tiara_wait(&patient, is_complete, &p);
+
+    return err == TIARA_OK ? p.rc : MPI_ERR_OTHER;
 }
 
 enum tiara_err tiara_core_vote(struct tiara_comm *c, unsigned char mine, unsigned char *all_out)

@@ -4,6 +4,36 @@
 #include "core/core.h"
 #include <limits.h>
 
+/*
+ * One call of MPI's. Some MPIs refuse a null address although the type has absolute ones (MPI_BOTTOM): then the type is moved, and the dense
+ * side, which is some address, stands in for it.
+ */
+static int pack_piece(void *typed, int n, MPI_Datatype type, char *dense, int bytes, bool unpack)
+{
+    MPI_Datatype moved = MPI_DATATYPE_NULL;
+    MPI_Aint base;
+    int position = 0, rc = MPI_SUCCESS;
+
+    if (!typed) {
+        rc = PMPI_Get_address(dense, &base);
+        base = -base;
+        if (rc == MPI_SUCCESS)
+            rc = PMPI_Type_create_hindexed(1, &n, &base, type, &moved);
+        if (rc == MPI_SUCCESS)
+            rc = PMPI_Type_commit(&moved);
+        typed = dense;
+        type = moved;
+        n = 1;
+    }
+    if (rc == MPI_SUCCESS && unpack)
+        rc = PMPI_Unpack(dense, bytes, &position, typed, n, type, MPI_COMM_SELF);
+    else if (rc == MPI_SUCCESS)
+        rc = PMPI_Pack(typed, n, type, dense, bytes, &position, MPI_COMM_SELF);
+    if (moved != MPI_DATATYPE_NULL)
+        PMPI_Type_free(&moved);
+    return rc;
+}
+
 /* Elements handed to one MPI_Pack, whose sizes are ints. */
 int tiara_core_pack(const void *from, MPI_Aint extent, size_t size, size_t count, MPI_Datatype type,
     char *to, bool unpack)
@@ -12,13 +42,10 @@ int tiara_core_pack(const void *from, MPI_Aint extent, size_t size, size_t count
     int rc = MPI_SUCCESS;
 
     for (size_t at = 0; at < count && rc == MPI_SUCCESS; at += piece) {
-        int n = (int)(count - at < piece ? count - at : piece), position = 0;
-        char *typed = (char *)(uintptr_t)from + (MPI_Aint)at * extent, *dense = to + at * size;
+        int n = (int)(count - at < piece ? count - at : piece);
+        char *typed = (char *)(uintptr_t)from + (MPI_Aint)at * extent;
 
-        if (unpack)
-            rc = PMPI_Unpack(dense, n * (int)size, &position, typed, n, type, MPI_COMM_SELF);
-        else
-            rc = PMPI_Pack(typed, n, type, dense, n * (int)size, &position, MPI_COMM_SELF);
+        rc = pack_piece(typed, n, type, to + at * size, n * (int)size, unpack);
     }
     return rc;
 }

@@ -168,6 +168,9 @@ static void report_state(struct tiara_text *t, const struct tiara_comm *c)
     tiara_text_add(t, "calls on GPUs, staged through host memory %llu, %llu\n",
         (unsigned long long)c->calls[TIARA_COUNT_DEVICE],
         (unsigned long long)c->calls[TIARA_COUNT_STAGED]);
+    tiara_text_add(t, "nonblocking calls by Tiara, by MPI        %llu, %llu\n",
+        (unsigned long long)c->calls[TIARA_COUNT_JOB],
+        (unsigned long long)c->calls[TIARA_COUNT_LEFT]);
 }
 
 static void report_devices(struct tiara_text *t)

@@ -6,6 +6,7 @@
  * that none waits for it; later calls on the communicator go to MPI.
  */
 #include "base/log.h"
+#include "core/async.h"
 #include "core/core.h"
 
 static enum tiara_err progress(void *arg)
@@ -39,8 +40,8 @@ static enum tiara_err judge_message(const struct tiara_comm *c, int from, uint32
     return TIARA_ERR_MISMATCH;
 }
 
-/* Messages that wait unasked for, from the ranks that this one exchanges messages with. */
-static enum tiara_err inspect_net(const struct tiara_comm *c)
+/* From the ranks that this one exchanges messages with. */
+enum tiara_err tiara_comm_inspect_net(const struct tiara_comm *c)
 {
     enum tiara_err err = TIARA_OK;
 
@@ -76,7 +77,7 @@ static enum tiara_err stuck(void *arg, double waited_s, bool first)
     if (c->arena)
         err = tiara_arena_inspect(c->arena, waited_s, first);
     if (err == TIARA_OK && c->net_obj)
-        err = inspect_net(c);
+        err = tiara_comm_inspect_net(c);
     return err;
 }
 
@@ -91,6 +92,7 @@ struct tiara_wait *tiara_comm_wait(struct tiara_comm *c)
     w->limit_s = c->wait.limit_s;
     w->progress = progress;
     w->progress_arg = c;
+    w->others = tiara_async_progress;
     w->stuck = stuck;
     w->stuck_arg = c;
     c->exec.wait = w;
@@ -105,6 +107,7 @@ static void stop_serving(struct tiara_comm *c, const char *why, bool innocent)
     if (c->facts.mpi_only)
         return;
     c->facts.mpi_only = why;
+    c->broken = true;
     c->fast_max = 0;
     if (c->net_obj)
         tell_other_nodes(c, innocent ? TIARA_EXEC_TAG_LEAVE(bits) : TIARA_EXEC_TAG_ABORT(bits));

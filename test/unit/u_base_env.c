@@ -65,6 +65,10 @@ START_TEST(test_env_empty_environment_gives_the_defaults)
         {TIARA_ENV_LEADERS, 0, "0"},
         {TIARA_ENV_LOG, 1, "warn"},
         {TIARA_ENV_ONE_SHOT, 0, "0"},
+        {TIARA_ENV_PMPI, 1, "on"},
+        {TIARA_ENV_PMPI_AFTER, 8, "8"},
+        {TIARA_ENV_PROGRESS, 0, "auto"},
+        {TIARA_ENV_REPORT, 0, "0"},
         {TIARA_ENV_REPRODUCIBLE, 0, "0"},
         {TIARA_ENV_SHM, 0, "auto"},
         {TIARA_ENV_SHM_BUDGET, 1 << 30, "1g"},
@@ -259,8 +263,8 @@ END_TEST
 
 START_TEST(test_env_names_of_others_are_ignored)
 {
-    static const char *const names[] = {"TIARA_TEST_SEED", "TIARA_CHECK_X", "TIARA_PMPI",
-        "TIARA_PMPI_REPORT", "TIARA_REPORT", "TIARAX", "tiara_chunk", "OMPI_TIARA_CHUNK"};
+    static const char *const names[] = {
+        "TIARA_TEST_SEED", "TIARA_CHECK_X", "TIARAX", "tiara_chunk", "OMPI_TIARA_CHUNK"};
 
     for (size_t i = 0; i < COUNT(names); i++) {
         char setting[100];
