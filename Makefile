@@ -13,7 +13,7 @@ B := build
 # The layers of lib/, in the order in which they may include each other (scripts/check-includes).
 MODULES := base topo plan algo tune mem redop xport exec core
 # test/<kind>/*.c, each one program, and test/<kind>/*.sh; in the order in which they run.
-TEST_KINDS := unit plan conform ranks cuda mpi fault vcluster cli
+TEST_KINDS := unit plan conform ranks cuda mpi pmpi train fault vcluster cli
 PROGRAMS := tiara-bench tiara-info tiara-plan
 
 # ---- Settings -------------------------------------------------------------------------------------------------------
@@ -63,6 +63,14 @@ LIB_OBJ := $(call objects,$(LIB_SRC))
 LIB_SO := $(B)/libtiara.so.$(VERSION)
 LIB_A := $(B)/libtiara.a
 
+# The interposition library: the shim, which is preloaded and refers to no MPI, and the engine, which it opens.
+SHIM_OBJ := $(call objects,$(sort $(wildcard $(srcdir)/lib/pmpi/shim*.c)))
+ENGINE_OBJ := $(call objects,$(sort $(wildcard $(srcdir)/lib/pmpi/engine*.c)))
+ENGINE_BASE := $(addprefix $(B)/lib/base/,alloc.o log.o)
+SHIM_SO := $(B)/libtiara-pmpi.so.$(VERSION)
+ENGINE_SO := $(B)/libtiara-pmpi-engine.so.$(VERSION)
+PMPI_LIBS := $(if $(filter yes,$(HAVE_PMPI)),$(B)/libtiara-pmpi.so $(B)/libtiara-pmpi-engine.so)
+
 # The CUDA part is a shared object of its own, which libtiara.so opens where there is a driver.
 CUDA_OBJ := $(call objects,$(sort $(wildcard $(srcdir)/lib/gpu/*.c)))
 KERNEL_SRC := $(sort $(wildcard $(srcdir)/kernels/*.cu))
@@ -86,6 +94,8 @@ BENCH_A := $(B)/bench/libbench.a
 
 HARNESS_OBJ := $(call objects,$(sort $(wildcard $(srcdir)/test/harness/*.c)))
 HARNESS_A := $(B)/test/libharness.a
+# In the place of Tiara, for programs that are linked without it.
+PLAIN_OBJ := $(B)/test/harness/plain/no_tiara.o
 TEST_OBJ := $(call objects,$(sort $(wildcard $(TEST_KINDS:%=$(srcdir)/test/%/*.c))))
 ifneq ($(HAVE_CUDA),yes)
 TEST_OBJ := $(filter-out $(B)/test/cuda/%,$(TEST_OBJ))
@@ -93,7 +103,16 @@ endif
 ifneq ($(HAVE_CXX),yes)
 TEST_OBJ := $(filter-out %_kernels.o,$(TEST_OBJ))
 endif
+ifneq ($(HAVE_PMPI),yes)
+TEST_OBJ := $(filter-out $(B)/test/pmpi/%,$(TEST_OBJ))
+endif
 TEST_BIN := $(TEST_OBJ:%.o=%)
+PMPI_TOOLS := $(if $(filter yes,$(HAVE_PMPI)),$(addprefix $(B)/test/pmpi/tools/,begin.so count.so init.so wrong.so job.so local))
+
+# Programs in Fortran, which are no Check suites; f_body.inc and what it includes is what most of them do.
+ifeq ($(HAVE_PMPI) $(HAVE_FORTRAN),yes yes)
+FORTRAN_TEST_BIN := $(patsubst $(srcdir)/test/%,$(B)/test/%,$(basename $(wildcard $(srcdir)/test/pmpi/f_*.F90 $(srcdir)/test/pmpi/f_*.F)))
+endif
 
 MAN := $(sort $(wildcard $(srcdir)/doc/*.1 $(srcdir)/doc/*.3 $(srcdir)/doc/*.7))
 
@@ -101,7 +120,7 @@ MAN := $(sort $(wildcard $(srcdir)/doc/*.1 $(srcdir)/doc/*.3 $(srcdir)/doc/*.7))
 .DELETE_ON_ERROR:
 .SECONDARY:
 
-all: $(B)/libtiara.so $(LIB_A) $(PROGRAM_BIN) $(GPU_PROGRAM_BIN) $(if $(filter yes,$(HAVE_CUDA)),$(B)/libtiara-cuda.so)
+all: $(B)/libtiara.so $(LIB_A) $(PMPI_LIBS) $(PROGRAM_BIN) $(GPU_PROGRAM_BIN) $(if $(filter yes,$(HAVE_CUDA)),$(B)/libtiara-cuda.so)
 
 # ---- Building -------------------------------------------------------------------------------------------------------
 # Kernels for one instruction set each; redop calls them only where the machine has it.
@@ -110,6 +129,7 @@ $(B)/lib/redop/%_avx512.o: EXTRA_FLAGS := -mavx2 -mfma -mf16c -mavx512f -mavx512
 $(B)/lib/topo/%.o: EXTRA_FLAGS := $(HWLOC_CFLAGS)
 $(B)/bench/tiara-kernels.o: EXTRA_FLAGS := $(CUDA_CFLAGS)
 $(B)/lib/gpu/%.o: EXTRA_FLAGS := $(CUDA_CFLAGS) -fvisibility=hidden
+$(B)/lib/pmpi/engine%.o: EXTRA_FLAGS := -fvisibility=hidden
 # Tests reach everything: hidden symbols through the archive, and each other's headers from the top of the tree.
 $(B)/test/%.o: EXTRA_FLAGS := -I$(srcdir)/test/harness $(CHECK_CFLAGS)
 $(B)/test/cuda/%.o: EXTRA_FLAGS := -I$(srcdir)/test/harness $(CHECK_CFLAGS) $(CUDA_CFLAGS)
@@ -138,12 +158,30 @@ $(LIB_A) $(BENCH_A) $(HARNESS_A) $(GPU_A):
 	$(call say,AR    $(@:$(B)/%=%))
 	$(Q)mkdir -p $(@D) && rm -f $@ && $(AR) cr $@ $^ && $(RANLIB) $@
 
+# nodelete: MPI keeps callbacks into it until MPI_Finalize, and a thread may run in it.
 $(LIB_SO): $(LIB_OBJ) $(srcdir)/lib/libtiara.map
 	$(call say,LINK  $(@:$(B)/%=%))
-	$(Q)$(LINK) -shared -Wl,-soname,libtiara.so.$(SOVERSION) -Wl,--version-script=$(srcdir)/lib/libtiara.map \
+	$(Q)$(LINK) -shared -Wl,-z,nodelete -Wl,-soname,libtiara.so.$(SOVERSION) -Wl,--version-script=$(srcdir)/lib/libtiara.map \
 		-o $@ $(LIB_OBJ) $(LINK_LIBS)
 $(B)/libtiara.so: $(LIB_SO)
 	$(Q)ln -sf $(<F) $(B)/libtiara.so.$(SOVERSION) && ln -sf libtiara.so.$(SOVERSION) $@
+
+# mpicc adds the MPI, and --as-needed takes it away again, as nothing refers to it.
+$(SHIM_SO): $(SHIM_OBJ) $(srcdir)/lib/libtiara-pmpi.map
+	$(call say,LINK  $(@:$(B)/%=%))
+	$(Q)$(LINK) -Wl,--as-needed -shared -Wl,-z,defs -Wl,-soname,libtiara-pmpi.so.$(SOVERSION) \
+		-Wl,--version-script=$(srcdir)/lib/libtiara-pmpi.map -o $@ $(SHIM_OBJ) -ldl
+$(B)/libtiara-pmpi.so: $(SHIM_SO)
+	$(Q)ln -sf $(<F) $(B)/libtiara-pmpi.so.$(SOVERSION) && ln -sf libtiara-pmpi.so.$(SOVERSION) $@
+
+# It uses the libtiara.so beside it, and has its own copy of what it needs of lib/base.
+$(ENGINE_SO): $(ENGINE_OBJ) $(ENGINE_BASE) $(LIB_SO) $(srcdir)/lib/libtiara-pmpi-engine.map | $(B)/libtiara.so
+	$(call say,LINK  $(@:$(B)/%=%))
+	$(Q)$(LINK) -shared -Wl,-z,defs -Wl,-soname,libtiara-pmpi-engine.so.$(SOVERSION) \
+		-Wl,--version-script=$(srcdir)/lib/libtiara-pmpi-engine.map -Wl,--enable-new-dtags,-rpath,'$$ORIGIN' \
+		-o $@ $(ENGINE_OBJ) $(ENGINE_BASE) $(LIB_SO) $(MPI_LIBS) $(LIBS) -ldl -lm
+$(B)/libtiara-pmpi-engine.so: $(ENGINE_SO)
+	$(Q)ln -sf $(<F) $(B)/libtiara-pmpi-engine.so.$(SOVERSION) && ln -sf libtiara-pmpi-engine.so.$(SOVERSION) $@
 
 # It has its own copy of what it needs of lib/, and shows one symbol.
 $(CUDA_SO): $(CUDA_OBJ) $(KERNEL_OBJ) $(LIB_A) $(srcdir)/lib/libtiara-cuda.map
@@ -163,7 +201,7 @@ $(B)/tiara-kernels: $(B)/bench/tiara-kernels.o $(GPU_A) $(BENCH_A) $(LIB_A)
 	$(Q)$(LINK) -o $@ $^ $(CUDA_LIBS) $(LINK_LIBS)
 
 programs: $(PROGRAM_BIN) $(GPU_PROGRAM_BIN)
-tests: $(TEST_BIN) $(if $(filter yes,$(HAVE_CUDA)),$(STANDIN_SO))
+tests: $(PMPI_TOOLS) $(TEST_BIN) $(FORTRAN_TEST_BIN) $(if $(filter yes,$(HAVE_CUDA)),$(STANDIN_SO))
 
 # The stand-in for the CUDA runtime and driver (test/cuda/README.md), with the kernels for the CPU beside it.
 $(B)/test/cuda/cudart/%.o: $(srcdir)/test/cuda/cudart/%.cc $(B)/config.mk
@@ -182,7 +220,26 @@ $(STANDIN)/libkernels_on_cpu.so: $(ON_CPU_OBJ)
 # Tests of the CUDA part run against the stand-in for its runtime (test/cuda/README.md) or, with a GPU, the real one.
 CUDA_TEST_BIN := $(filter $(B)/test/cuda/%,$(TEST_BIN))
 KERNEL_TEST_BIN := $(filter %_kernels,$(TEST_BIN))
-$(filter-out $(CUDA_TEST_BIN) $(KERNEL_TEST_BIN),$(TEST_BIN)): %: %.o $(HARNESS_A) $(LIB_A)
+# What the scripts of this kind preload beside the library, a program that opens its MPI itself, and what it opens.
+$(B)/test/pmpi/tools/%.so: $(B)/test/pmpi/tools/%.o
+	$(Q)$(LINK) -shared -o $@ $< $(MPI_LIBS)
+$(B)/test/pmpi/tools/job.so: $(B)/test/pmpi/p_job.o
+	$(Q)mkdir -p $(@D) && $(LINK) -shared -o $@ $< $(MPI_LIBS)
+$(B)/test/pmpi/tools/local: $(B)/test/pmpi/tools/local.o
+	$(Q)$(LINK) -Wl,--as-needed -o $@ $< -ldl
+# Plain MPI programs: what they test is preloaded.
+PMPI_TEST_BIN := $(filter $(B)/test/pmpi/%,$(TEST_BIN))
+$(PMPI_TEST_BIN): %: %.o $(HARNESS_A) $(PLAIN_OBJ) | $(PMPI_LIBS)
+	$(call say,LINK  $(@:$(B)/%=%))
+	$(Q)$(LINK) -o $@ $< $(HARNESS_A) $(PLAIN_OBJ) $(CHECK_LIBS) $(MPI_LIBS) $(LIBS) -ldl -lm
+FORTRAN = $(MPIFORT) -O2 -g $(FORTRAN_FLAGS) -o $@ $<
+$(filter $(patsubst $(srcdir)/%.F90,$(B)/%,$(wildcard $(srcdir)/test/pmpi/*.F90)),$(FORTRAN_TEST_BIN)): $(B)/%: $(srcdir)/%.F90 $(wildcard $(srcdir)/test/pmpi/*.inc) | $(PMPI_LIBS)
+	$(call say,FC    $(@:$(B)/%=%))
+	$(Q)mkdir -p $(@D) && $(FORTRAN)
+$(filter $(patsubst $(srcdir)/%.F,$(B)/%,$(wildcard $(srcdir)/test/pmpi/*.F)),$(FORTRAN_TEST_BIN)): $(B)/%: $(srcdir)/%.F | $(PMPI_LIBS)
+	$(call say,FC    $(@:$(B)/%=%))
+	$(Q)mkdir -p $(@D) && $(FORTRAN)
+$(filter-out $(CUDA_TEST_BIN) $(KERNEL_TEST_BIN) $(PMPI_TEST_BIN),$(TEST_BIN)): %: %.o $(HARNESS_A) $(LIB_A)
 	$(call say,LINK  $(@:$(B)/%=%))
 	$(Q)$(LINK) -o $@ $< $(HARNESS_A) $(LIB_A) $(CHECK_LIBS) $(LINK_LIBS)
 $(CUDA_TEST_BIN): %: %.o $(GPU_A) $(HARNESS_A) $(LIB_A)
@@ -192,7 +249,7 @@ $(KERNEL_TEST_BIN): %: %.o $(ON_CPU_OBJ) $(HARNESS_A) $(LIB_A)
 	$(call say,LINK  $(@:$(B)/%=%))
 	$(Q)$(CXX) $(CXXFLAGS) $(SANITIZE_FLAGS) -pthread $(LDFLAGS) -o $@ $< $(ON_CPU_OBJ) $(HARNESS_A) $(LIB_A) $(CHECK_LIBS) $(LINK_LIBS)
 
--include $(patsubst %.o,%.d,$(LIB_OBJ) $(CUDA_OBJ) $(KERNEL_OBJ) $(ON_CPU_OBJ) $(STANDIN_OBJ) $(PROGRAM_OBJ) $(GPU_PROGRAM_BIN:$(B)/%=$(B)/bench/%.o) $(BENCH_OBJ) $(HARNESS_OBJ) $(TEST_OBJ))
+-include $(patsubst %.o,%.d,$(LIB_OBJ) $(SHIM_OBJ) $(ENGINE_OBJ) $(PLAIN_OBJ) $(CUDA_OBJ) $(KERNEL_OBJ) $(ON_CPU_OBJ) $(STANDIN_OBJ) $(PROGRAM_OBJ) $(GPU_PROGRAM_BIN:$(B)/%=$(B)/bench/%.o) $(BENCH_OBJ) $(HARNESS_OBJ) $(TEST_OBJ))
 
 # ---- Configuring ----------------------------------------------------------------------------------------------------
 # A new configure or template repeats the last configuration, options included.
@@ -241,14 +298,17 @@ install: all
 	$(Q)install -m 644 $(srcdir)/include/tiara.h $(srcdir)/include/tiara_cuda.h $(D)$(includedir)
 	$(Q)if [ $(HAVE_CUDA) = yes ]; then install -m 755 $(CUDA_SO) $(D)$(libdir) && \
 		cp -P $(B)/libtiara-cuda.so.$(SOVERSION) $(B)/libtiara-cuda.so $(D)$(libdir); fi
+	$(Q)if [ $(HAVE_PMPI) = yes ]; then install -m 755 $(SHIM_SO) $(ENGINE_SO) $(D)$(libdir) && \
+		cp -P $(foreach l,libtiara-pmpi libtiara-pmpi-engine,$(B)/$(l).so.$(SOVERSION) $(B)/$(l).so) $(D)$(libdir) && \
+		sed 's,^libdir=.*,libdir=$(libdir),' $(srcdir)/scripts/tiara-run >$(D)$(bindir)/tiara-run && chmod 755 $(D)$(bindir)/tiara-run; fi
 	$(Q)for p in $(PROGRAM_BIN); do install -m 755 $$p $(D)$(bindir); done
 	$(Q)for m in $(MAN); do install -m 644 $$m $(D)$(mandir)/man$${m##*.}; done
 	@echo "Tiara $(VERSION) is installed in $(D)$(prefix)"
 
 uninstall:
 	$(Q)rm -f $(D)$(libdir)/libtiara.a
-	$(Q)rm -f $(foreach l,libtiara libtiara-cuda,$(D)$(libdir)/$(l).so $(addprefix $(D)$(libdir)/$(l).so.,$(SOVERSION) $(VERSION)))
-	$(Q)rm -f $(D)$(libdir)/pkgconfig/tiara.pc $(addprefix $(D)$(includedir)/,tiara.h tiara_cuda.h) $(addprefix $(D)$(bindir)/,$(PROGRAMS))
+	$(Q)rm -f $(foreach l,libtiara libtiara-cuda libtiara-pmpi libtiara-pmpi-engine,$(D)$(libdir)/$(l).so $(addprefix $(D)$(libdir)/$(l).so.,$(SOVERSION) $(VERSION)))
+	$(Q)rm -f $(D)$(libdir)/pkgconfig/tiara.pc $(addprefix $(D)$(includedir)/,tiara.h tiara_cuda.h) $(addprefix $(D)$(bindir)/,$(PROGRAMS) tiara-run)
 	$(Q)for m in $(MAN); do rm -f $(D)$(mandir)/man$${m##*.}/$${m##*/}; done
 
 # ---- Distributing ---------------------------------------------------------------------------------------------------
@@ -275,7 +335,7 @@ distcheck: dist
 
 # ---- Cleaning -------------------------------------------------------------------------------------------------------
 clean:
-	$(Q)rm -rf $(addprefix $(B)/,lib kernels bench test libtiara.* libtiara-cuda.* tiara-* distcheck)
+	$(Q)rm -rf $(addprefix $(B)/,lib kernels bench test libtiara.* libtiara-cuda.* libtiara-pmpi* tiara-* distcheck)
 
 distclean:
 	$(Q)rm -rf $(B) config.log config.status autom4te.cache

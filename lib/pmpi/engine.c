@@ -1,0 +1,293 @@
+/*
+ * The engine's table, the shortest way of a call, and its beginning and end.
+ */
+#include "base/log.h"
+#include "pmpi/engine_fortran.h"
+#include "pmpi/engine_priv.h"
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+const struct tiara_pmpi_host *tiara_engine_host;
+struct tiara_engine_settings tiara_engine_settings;
+
+#define NEXT tiara_engine_host->next
+
+/* ---- calls ---- */
+
+enum verdict {
+    PASS,
+    SERVE,
+    ASK
+};
+
+/* What is known about an all-reduce without a second look. */
+static inline enum verdict quick(MPI_Comm comm, MPI_Count count, MPI_Datatype type, MPI_Op op)
+{
+    struct tiara_engine_comm *c = tiara_engine_comm_last(comm);
+    const struct tiara_engine_known *known;
+
+    if (!c)
+        return ASK;
+    switch (c->stage) {
+    case TIARA_STAGE_ENGAGED:
+        known = tiara_engine_slot(c, count, type, op);
+        if (known->count == count && known->type == type && known->op == op && count != 0)
+            return known->serve ? SERVE : PASS;
+        return ASK;
+    case TIARA_STAGE_COUNTING:
+        if (++c->calls >= tiara_engine_settings.after)
+            c->stage = TIARA_STAGE_SLOW;
+        return PASS;
+    case TIARA_STAGE_PASSING:
+        return PASS;
+    default:
+        return ASK;
+    }
+}
+
+#define ARGS(kind_, sendbuf_, recvbuf_, count_, type_, op_, comm_)                                 \
+    {                                                                                              \
+        .kind = (kind_), .sendbuf = (sendbuf_), .recvbuf = (recvbuf_), .count = (count_),          \
+        .type = (type_), .op = (op_), .comm = (comm_)                                              \
+    }
+
+/* Apart, so that the shortest way saves no registers. */
+static __attribute__((noinline)) int allreduce_asked(
+    const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
+{
+    struct tiara_engine_args a =
+        ARGS(TIARA_KIND_ALLREDUCE, sendbuf, recvbuf, count, type, op, comm);
+
+    if (tiara_engine_passes(&a))
+        return NEXT.Allreduce(sendbuf, recvbuf, count, type, op, comm);
+    return tiara_engine_serve(&a, NULL);
+}
+
+static int allreduce(
+    const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
+{
+    enum verdict verdict = quick(comm, count, type, op);
+
+    if (verdict == SERVE)
+        return TIARA_Allreduce(sendbuf, recvbuf, count, type, op, comm);
+    if (verdict == PASS)
+        return NEXT.Allreduce(sendbuf, recvbuf, count, type, op, comm);
+    return allreduce_asked(sendbuf, recvbuf, count, type, op, comm);
+}
+
+/* The other kinds: each call is looked at. */
+static int allreduce_c(const void *sendbuf, void *recvbuf, MPI_Count count, MPI_Datatype type,
+    MPI_Op op, MPI_Comm comm)
+{
+    struct tiara_engine_args a =
+        ARGS(TIARA_KIND_ALLREDUCE, sendbuf, recvbuf, count, type, op, comm);
+
+    if (tiara_engine_passes(&a))
+        return NEXT.Allreduce_c(sendbuf, recvbuf, count, type, op, comm);
+    return tiara_engine_serve(&a, NULL);
+}
+
+static int iallreduce(const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op,
+    MPI_Comm comm, MPI_Request *request)
+{
+    struct tiara_engine_args a =
+        ARGS(TIARA_KIND_IALLREDUCE, sendbuf, recvbuf, count, type, op, comm);
+
+    if (tiara_engine_passes(&a))
+        return NEXT.Iallreduce(sendbuf, recvbuf, count, type, op, comm, request);
+    return tiara_engine_serve(&a, request);
+}
+
+static int iallreduce_c(const void *sendbuf, void *recvbuf, MPI_Count count, MPI_Datatype type,
+    MPI_Op op, MPI_Comm comm, MPI_Request *request)
+{
+    struct tiara_engine_args a =
+        ARGS(TIARA_KIND_IALLREDUCE, sendbuf, recvbuf, count, type, op, comm);
+
+    if (tiara_engine_passes(&a))
+        return NEXT.Iallreduce_c(sendbuf, recvbuf, count, type, op, comm, request);
+    return tiara_engine_serve(&a, request);
+}
+
+static int allreduce_init(const void *sendbuf, void *recvbuf, int count, MPI_Datatype type,
+    MPI_Op op, MPI_Comm comm, MPI_Info info, MPI_Request *request)
+{
+    struct tiara_engine_args a =
+        ARGS(TIARA_KIND_ALLREDUCE_INIT, sendbuf, recvbuf, count, type, op, comm);
+
+    a.info = info;
+    if (tiara_engine_passes(&a))
+        return NEXT.Allreduce_init(sendbuf, recvbuf, count, type, op, comm, info, request);
+    return tiara_engine_serve(&a, request);
+}
+
+static int allreduce_init_c(const void *sendbuf, void *recvbuf, MPI_Count count, MPI_Datatype type,
+    MPI_Op op, MPI_Comm comm, MPI_Info info, MPI_Request *request)
+{
+    struct tiara_engine_args a =
+        ARGS(TIARA_KIND_ALLREDUCE_INIT, sendbuf, recvbuf, count, type, op, comm);
+
+    a.info = info;
+    if (tiara_engine_passes(&a))
+        return NEXT.Allreduce_init_c(sendbuf, recvbuf, count, type, op, comm, info, request);
+    return tiara_engine_serve(&a, request);
+}
+
+static int reduce_scatter_block(
+    const void *sendbuf, void *recvbuf, int recvcount, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
+{
+    struct tiara_engine_args a =
+        ARGS(TIARA_KIND_REDUCE_SCATTER_BLOCK, sendbuf, recvbuf, recvcount, type, op, comm);
+
+    if (tiara_engine_passes(&a))
+        return NEXT.Reduce_scatter_block(sendbuf, recvbuf, recvcount, type, op, comm);
+    return tiara_engine_serve(&a, NULL);
+}
+
+static int allgather(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf,
+    int recvcount, MPI_Datatype recvtype, MPI_Comm comm)
+{
+    struct tiara_engine_args a =
+        ARGS(TIARA_KIND_ALLGATHER, sendbuf, recvbuf, recvcount, recvtype, MPI_OP_NULL, comm);
+
+    a.sendcount = sendcount;
+    a.sendtype = sendtype;
+    if (tiara_engine_passes(&a))
+        return NEXT.Allgather(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm);
+    return tiara_engine_serve(&a, NULL);
+}
+
+int tiara_engine_serve(const struct tiara_engine_args *a, MPI_Request *request)
+{
+    int rc;
+
+    if (a->kind == TIARA_KIND_IALLREDUCE || a->kind == TIARA_KIND_ALLREDUCE_INIT)
+        return tiara_engine_start(a, request);
+    rc = tiara_engine_settings.mode == TIARA_MODE_VERIFY ? tiara_engine_verify(a)
+                                                         : tiara_engine_run(a);
+    tiara_engine_note_first(a);
+    return rc;
+}
+
+int tiara_engine_raise(MPI_Comm comm, int code)
+{
+    PMPI_Comm_call_errhandler(comm, code);
+    return code;
+}
+
+int tiara_engine_run(const struct tiara_engine_args *a)
+{
+    if (a->kind == TIARA_KIND_ALLREDUCE)
+        return TIARA_Allreduce_c(a->sendbuf, a->recvbuf, a->count, a->type, a->op, a->comm);
+    if (a->kind == TIARA_KIND_REDUCE_SCATTER_BLOCK)
+        return TIARA_Reduce_scatter_block(
+            a->sendbuf, a->recvbuf, (int)a->count, a->type, a->op, a->comm);
+    return TIARA_Allgather(
+        a->sendbuf, a->sendcount, a->sendtype, a->recvbuf, (int)a->count, a->type, a->comm);
+}
+
+/* ---- beginning and end ---- */
+
+static bool is_yes(const char *text)
+{
+    return text && (strcasecmp(text, "1") == 0 || strcasecmp(text, "yes") == 0 ||
+                       strcasecmp(text, "on") == 0 || strcasecmp(text, "true") == 0);
+}
+
+/* Where @text stands among @words, which end in NULL; @otherwise when nowhere. */
+static int word_of(const char *text, const char *const words[], int otherwise)
+{
+    for (int i = 0; text && words[i]; i++)
+        if (strcasecmp(text, words[i]) == 0)
+            return i;
+    return otherwise;
+}
+
+static struct tiara_engine_settings read_settings(void)
+{
+    static const char *const modes[] = {"off", "on", "verify", NULL};
+    const char *after = TIARA_Variable("TIARA_PMPI_AFTER");
+    const char *progress = TIARA_Variable("TIARA_PROGRESS");
+
+    return (struct tiara_engine_settings){
+        .mode = word_of(TIARA_Variable("TIARA_PMPI"), modes, TIARA_MODE_ON),
+        .report = is_yes(TIARA_Variable("TIARA_REPORT")),
+        .completes_all = tiara_engine_host->completes_all,
+        .progress_by_calls = progress && strcasecmp(progress, "call") == 0,
+        .after = after ? strtoull(after, NULL, 0) : 0};
+}
+
+static void set_up_log(void)
+{
+    static const char *const levels[] = {"error", "warn", "info", "debug", NULL};
+    int rank = -1;
+
+    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    tiara_log_setup(
+        (enum tiara_log_level)word_of(TIARA_Variable("TIARA_LOG"), levels, TIARA_LOG_WARN), rank);
+}
+
+/* Rank 0's settings are everybody's, and what one rank cannot do none does. */
+static bool agree(struct tiara_engine_settings *s)
+{
+    int mine = s->completes_all;
+
+    if (PMPI_Bcast(s, sizeof(*s), MPI_BYTE, 0, MPI_COMM_WORLD) != MPI_SUCCESS)
+        return false;
+    return PMPI_Allreduce(&mine, &s->completes_all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD) ==
+           MPI_SUCCESS;
+}
+
+static bool init(const struct tiara_pmpi_host *host)
+{
+    struct tiara_engine_settings s;
+
+    tiara_engine_host = host;
+    set_up_log();
+    s = read_settings();
+    if (host->from_init && !agree(&s))
+        return false;
+    tiara_engine_settings = s;
+    if (!s.completes_all)
+        tiara_info("pmpi: another tool takes the calls that complete requests; MPI_Iallreduce is "
+                   "left to the MPI below");
+    return s.mode != TIARA_MODE_OFF && tiara_engine_comm_init();
+}
+
+static void finalize(bool together)
+{
+    struct tiara_engine_settings *s = &tiara_engine_settings;
+
+    tiara_engine_drain();
+    /* Where they could not be agreed upon in MPI_Init, they are what each rank's environment says. */
+    if (together && !tiara_engine_host->from_init)
+        together = agree(s);
+    if (together && (s->report || s->mode == TIARA_MODE_VERIFY))
+        tiara_engine_report();
+}
+
+__attribute__((visibility("default"))) const struct tiara_engine tiara_pmpi_engine = {
+    .calls = {.Allreduce = allreduce,
+        .Allreduce_c = allreduce_c,
+        .Iallreduce = iallreduce,
+        .Iallreduce_c = iallreduce_c,
+        .Allreduce_init = allreduce_init,
+        .Allreduce_init_c = allreduce_init_c,
+        .Reduce_scatter_block = reduce_scatter_block,
+        .Allgather = allgather,
+        .Wait = tiara_engine_wait,
+        .Waitall = tiara_engine_waitall,
+        .Waitany = tiara_engine_waitany,
+        .Waitsome = tiara_engine_waitsome,
+        .Test = tiara_engine_test,
+        .Testall = tiara_engine_testall,
+        .Testany = tiara_engine_testany,
+        .Testsome = tiara_engine_testsome,
+        .Request_free = tiara_engine_request_free,
+        .Request_get_status = tiara_engine_request_get_status,
+        .Start = tiara_engine_start_one,
+        .Startall = tiara_engine_startall},
+    .init = init,
+    .finalize = finalize,
+    .fortran = &tiara_engine_fortran};

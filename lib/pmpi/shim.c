@@ -1,0 +1,259 @@
+/*
+ * From a preloaded object to an engine: when, and whether.
+ *
+ * A process is unsettled until its MPI runs. Then the shim looks at that MPI, opens the engine from its own directory, and asks
+ * the other ranks: one rank that cannot makes all go without. That exchange needs all ranks inside MPI_Init; where MPI was
+ * initialised behind our back, as by a tool in front of us that calls PMPI_Init, there is none.
+ */
+#include "pmpi/shim_priv.h"
+#include <dlfcn.h>
+#include <limits.h>
+#include <math.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#define ENGINE "libtiara-pmpi-engine.so.0"
+
+tiara_u64 tiara_shim_current = TIARA_SHIM_UNSETTLED;
+
+/* Recursive, in case that something calls MPI while the process is being settled. */
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static bool settling; /* lock */
+static bool finalizing; /* lock */
+static bool settled_together; /* lock; in MPI_Init, on all ranks */
+static bool is_ours; /* the MPI is the one that Tiara was built with; lock */
+static struct tiara_pmpi_host host; /* written once, while settling */
+
+/* Where the shim is, when the loader was told so by a relative path; a program may change its directory. */
+static char absolute_path[PATH_MAX];
+
+static void __attribute__((constructor)) remember_path(void)
+{
+    Dl_info info;
+
+    if (dladdr(&tiara_shim_current, &info) && info.dli_fname && info.dli_fname[0] != '/' &&
+        !realpath(info.dli_fname, absolute_path))
+        absolute_path[0] = '\0';
+}
+
+/* A child has its parent's memory, and not its parent's peers. */
+static void leave_in_child(void)
+{
+    /* relaxed: the child has one thread */
+    tiara_store_relaxed(&tiara_shim_current, 0);
+}
+
+static const struct tiara_engine *open_engine(void)
+{
+    char path[PATH_MAX + sizeof(ENGINE) + 1];
+    const char *slash, *own = absolute_path;
+    const struct tiara_engine *engine;
+    void *object;
+    Dl_info info;
+
+    if (!own[0])
+        own = dladdr(&tiara_shim_current, &info) && info.dli_fname ? info.dli_fname : "";
+    slash = strrchr(own, '/');
+    snprintf(path, sizeof(path), "%.*s%s", slash ? (int)(slash - own + 1) : 0, own, ENGINE);
+    object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    engine = object ? dlsym(object, "tiara_pmpi_engine") : NULL;
+    if (!engine)
+        tiara_shim_warn("MPI calls are not intercepted", dlerror());
+    return engine;
+}
+
+/*
+ * The handles of the exchange. Open MPI's are addresses of variables, to which the shim must not refer. A program may have copies of them,
+ * which all objects use then: so the first definition counts, not the next.
+ */
+#ifdef OPEN_MPI
+static void *variable(const char *name)
+{
+    void *first = dlsym(RTLD_DEFAULT, name);
+
+    return first ? first : tiara_shim_next(name);
+}
+static MPI_Comm world(void)
+{
+    return variable("ompi_mpi_comm_world");
+}
+static MPI_Datatype type_int(void)
+{
+    return variable("ompi_mpi_int");
+}
+static MPI_Op op_max(void)
+{
+    return variable("ompi_mpi_op_max");
+}
+#else
+static MPI_Comm world(void)
+{
+    return MPI_COMM_WORLD;
+}
+static MPI_Datatype type_int(void)
+{
+    return MPI_INT;
+}
+static MPI_Op op_max(void)
+{
+    return MPI_MAX;
+}
+#endif
+
+#define PATIENCE_S 20
+
+static double seconds(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/*
+ * True on all ranks when it is @mine on all. Collective over MPI_COMM_WORLD. A rank without the shim does not take part, and cannot be
+ * told from a slow one: then the others say what they wait for.
+ */
+static bool agree(bool mine)
+{
+    int (*start)(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Request *) =
+        (int (*)(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm,
+            MPI_Request *))tiara_shim_next("PMPI_Iallreduce");
+    int (*test)(MPI_Request *, int *, MPI_Status *) =
+        (int (*)(MPI_Request *, int *, MPI_Status *))tiara_shim_next("PMPI_Test");
+    int not_here = !mine, not_all = 1, over = 0;
+    double limit = seconds() + PATIENCE_S;
+    MPI_Request request;
+
+    if (!start || !test ||
+        start(&not_here, &not_all, 1, type_int(), op_max(), world(), &request) != MPI_SUCCESS)
+        return false;
+    while (test(&request, &over, MPI_STATUS_IGNORE) == MPI_SUCCESS && !over) {
+        sched_yield();
+        if (seconds() < limit)
+            continue;
+        limit = HUGE_VAL;
+        tiara_shim_say("MPI_Init still waits for ranks",
+            "is libtiara-pmpi.so preloaded into all ranks of the job?");
+    }
+    return over && !not_all;
+}
+
+/* No tool in front of us, nor the program itself, has one of @names, of which the shim has its own. */
+static bool reaches(const char *const names[], void *self)
+{
+    for (int i = 0; names[i]; i++) {
+        void *ours = dlsym(self, names[i]);
+
+        if (ours && dlsym(RTLD_DEFAULT, names[i]) != ours)
+            return false;
+    }
+    return true;
+}
+
+static bool completes_all(void)
+{
+    void *self;
+    Dl_info info;
+
+    if (!dladdr(&tiara_shim_current, &info))
+        return false;
+    self = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    return self && reaches(tiara_shim_completions, self) &&
+           reaches(tiara_shim_fortran_completions, self);
+}
+
+static const struct tiara_engine *engine_for(bool from_init)
+{
+    const char *mode = getenv("TIARA_PMPI");
+    const struct tiara_engine *engine = NULL;
+
+    is_ours = tiara_shim_mpi_fits();
+    settled_together = from_init;
+    if (!is_ours)
+        return NULL;
+    if (!mode || strcasecmp(mode, "off") != 0)
+        engine = open_engine();
+    if (from_init && !agree(engine != NULL))
+        return NULL;
+    if (!engine)
+        return NULL;
+    tiara_shim_next_calls(&host);
+    host.find = tiara_shim_next;
+    host.from_init = from_init;
+    host.completes_all = completes_all();
+    if (!engine->init(&host))
+        return NULL;
+    pthread_atfork(NULL, NULL, leave_in_child);
+    return engine;
+}
+
+/* MPI_Init has returned, and MPI_Finalize has not. */
+static bool mpi_runs(void)
+{
+    static tiara_u64 kept_initialized, kept_finalized;
+    int (*initialized)(int *) =
+        (int (*)(int *))tiara_shim_next_kept("PMPI_Initialized", &kept_initialized);
+    int (*finalized)(int *) =
+        (int (*)(int *))tiara_shim_next_kept("PMPI_Finalized", &kept_finalized);
+    int yes = 0, over = 0;
+
+    initialized(&yes);
+    finalized(&over);
+    return yes && !over;
+}
+
+static const struct tiara_engine *settle(bool from_init)
+{
+    const struct tiara_engine *engine = NULL;
+    uint64_t at;
+
+    pthread_mutex_lock(&lock);
+    /* relaxed: the lock orders it */
+    at = tiara_load_relaxed(&tiara_shim_current);
+    if (at != TIARA_SHIM_UNSETTLED) {
+        engine = (const struct tiara_engine *)(uintptr_t)at;
+    } else if (!settling) {
+        settling = true;
+        engine = engine_for(from_init);
+        settling = false;
+        /* [pmpi.engine] release: what init wrote is visible to whoever takes the address. */
+        tiara_store_release(&tiara_shim_current, (uintptr_t)engine);
+    }
+    pthread_mutex_unlock(&lock);
+    return engine;
+}
+
+const struct tiara_engine *tiara_shim_settle(void)
+{
+    return mpi_runs() ? settle(false) : NULL;
+}
+
+void tiara_shim_initialized(void)
+{
+    settle(true);
+}
+
+void tiara_shim_finalizing(void)
+{
+    const struct tiara_engine *engine = tiara_shim_engine();
+    bool together, alone;
+
+    pthread_mutex_lock(&lock);
+    /* relaxed: the lock orders it, and the program calls nothing of MPI at the same time */
+    tiara_store_relaxed(&tiara_shim_current, 0);
+    together = settled_together;
+    alone = is_ours && !together && !finalizing;
+    finalizing = true;
+    pthread_mutex_unlock(&lock);
+    /* Settled one by one: here, at last, all ranks are at the same place. */
+    if (alone)
+        together = agree(engine != NULL);
+    if (engine)
+        engine->finalize(together);
+}

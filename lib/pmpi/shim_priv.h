@@ -1,0 +1,20 @@
+/*
+ * The shim inside: what its C files share.
+ */
+#ifndef TIARA_PMPI_SHIM_PRIV_H
+#define TIARA_PMPI_SHIM_PRIV_H
+
+#include "pmpi/shim.h"
+
+/* Writes "tiara: [RANK] warn: TEXT: DETAIL". @detail may be NULL. */
+void tiara_shim_say(const char *text, const char *detail);
+/* The same from rank 0 of the job alone, where the process can tell. */
+void tiara_shim_warn(const char *text, const char *detail);
+/* Whether the MPI of the process is the one that Tiara was built with, by its name and version; says so when it is not. */
+bool tiara_shim_mpi_fits(void);
+/* Fills @host->next with what stands behind the shim. */
+void tiara_shim_next_calls(struct tiara_pmpi_host *host);
+/* C calls that complete requests, by name; ends in NULL. */
+extern const char *const tiara_shim_completions[];
+
+#endif
