@@ -28,18 +28,6 @@ static uint64_t visits; /* lock */
 
 /* ---- jobs ---- */
 
-static struct tiara_small_call small_call(const struct tiara_job *job)
-{
-    const struct tiara_call *call = &job->call;
-
-    return (struct tiara_small_call){.op = call->elem.redop,
-        .mem = &tiara_mem_host,
-        .in = call->in,
-        .out = call->out,
-        .count = call->count,
-        .bytes = call->count * call->elem.size};
-}
-
 /* Takes the job at *@at out of the list: it is the caller's again. Lock held. */
 static void job_end(struct tiara_async *a, struct tiara_job **at, enum tiara_err err)
 {
@@ -72,7 +60,7 @@ static void fail_all(struct tiara_async *a)
 static bool step_small(struct tiara_async *a, struct tiara_job **at, enum tiara_err *err_out)
 {
     struct tiara_job *job = *at;
-    struct tiara_small_call small = small_call(job);
+    struct tiara_small_call small = tiara_call_small(&job->call);
     bool moved = false;
 
     *err_out = TIARA_OK;
@@ -209,13 +197,6 @@ uint64_t tiara_async_visits(void)
 
 /* ---- starting ---- */
 
-/* Whether messages between ranks may be driven by those who drive the jobs, on all ranks. */
-static bool may_use_mpi(const struct tiara_comm *c)
-{
-    return c->config.progress == TIARA_PROGRESS_CALL ||
-           (c->config.progress == TIARA_PROGRESS_THREAD && c->threads);
-}
-
 static bool choose(struct tiara_comm *c, const struct tiara_call *call,
     struct tiara_tune_choice *choice, const char **why_out)
 {
@@ -228,7 +209,7 @@ static bool choose(struct tiara_comm *c, const struct tiara_call *call,
         return false;
     if (choice->path == TIARA_PATH_SMALL)
         return true;
-    if (choice->algo->flags & TIARA_ALGO_FLAT && !may_use_mpi(c)) {
+    if (choice->algo->flags & TIARA_ALGO_FLAT && !tiara_async_may_use_mpi(c)) {
         *why_out = "needs messages, see TIARA_PROGRESS";
         return false;
     }
@@ -352,13 +333,6 @@ void tiara_async_abandon(struct tiara_job *job)
 
 /* ---- communicators ---- */
 
-/* Not with a window of MPI's: freeing it takes all ranks at once, and they may come to the end of their jobs at any time. */
-static bool is_fit(const struct tiara_async *a)
-{
-    return a->run && a->c && !a->c->facts.mpi_only && a->c->arena &&
-           !tiara_pool_free_is_collective(a->c->pool);
-}
-
 static void async_free(struct tiara_async *a)
 {
     if (a && a->c)
@@ -368,60 +342,20 @@ static void async_free(struct tiara_async *a)
     tiara_free(a);
 }
 
-/* The twin, in an async that all ranks have memory for. */
-static enum tiara_err make_twin(
-    struct tiara_comm *c, const struct tiara_call *like, struct tiara_async *a)
-{
-    unsigned char all;
-    enum tiara_err err = tiara_comm_twin(c, like, &a->c);
-
-    if (err != TIARA_OK && err != TIARA_ERR_NOMEM)
-        return err;
-    err = tiara_core_vote(c, is_fit(a), &all);
-    if (err == TIARA_OK && !(all & 1))
-        err = TIARA_ERR_UNSUPPORTED;
-    if (err == TIARA_OK) {
-        a->c->arena->posted = true;
-        a->c->arena->comm_id = a->c->id;
-    }
-    return err;
-}
-
-/* The plan of the only call that a channel has. */
-static enum tiara_err make_plan(struct tiara_comm *twin, const struct tiara_call *call)
-{
-    struct tiara_tune_choice choice;
-    const struct tiara_plan *plan;
-    struct tiara_tune_call q;
-
-    tiara_call_query(call, false, &q);
-    tiara_tune_choose(&twin->facts, &q, &choice);
-    if (choice.path == TIARA_PATH_SMALL)
-        return TIARA_OK;
-    if (choice.path == TIARA_PATH_MPI ||
-        (choice.algo->flags & TIARA_ALGO_FLAT && !may_use_mpi(twin)))
-        return TIARA_ERR_UNSUPPORTED;
-    return tiara_core_plan(twin, &choice, TIARA_PLAN_HOST, &plan);
-}
-
-/* Collective. TIARA_ERR_UNSUPPORTED: no rank has it. */
+/* Collective. NULL in *a_out: there is no way, on all ranks. After an error the communicator is given up. */
 static enum tiara_err async_new(
     struct tiara_comm *c, const struct tiara_call *like, struct tiara_async **a_out)
 {
     struct tiara_async *a = tiara_alloc(1, sizeof(*a));
-    unsigned char all;
     enum tiara_err err;
 
+    *a_out = NULL;
     if (a)
         a->run = tiara_exec_run_new();
-    err = tiara_core_vote(c, a != NULL, &all);
-    if (err == TIARA_OK && !(all & 1))
-        err = TIARA_ERR_UNSUPPORTED;
-    if (err == TIARA_OK)
-        err = make_twin(c, like, a);
-    if (err == TIARA_OK && like)
-        err = make_plan(a->c, like);
-    if (err != TIARA_OK) {
+    err = tiara_async_make(c, like, a && a->run, a ? &a->c : NULL);
+    if (err != TIARA_OK || !a || !a->c) {
+        if (err != TIARA_OK)
+            tiara_comm_give_up(c);
         async_free(a);
         return err;
     }
@@ -436,42 +370,25 @@ static enum tiara_err async_new(
     return TIARA_OK;
 }
 
-/* Why there is no way at all, on all ranks; NULL: there may be one. */
-static const char *no_way(const struct tiara_comm *c)
-{
-    if (c->facts.mpi_only)
-        return c->facts.mpi_only;
-    if (c->layout.nnodes == 1 || may_use_mpi(c))
-        return NULL;
-    return c->config.progress == TIARA_PROGRESS_THREAD
-               ? "TIARA_PROGRESS=thread needs MPI_THREAD_MULTIPLE on all ranks"
-               : "several nodes, see TIARA_PROGRESS";
-}
-
 enum tiara_err tiara_async_open(struct tiara_comm *c)
 {
-    enum tiara_err err;
+    enum tiara_err err = TIARA_OK;
 
     if (c->async_why || c->facts.mpi_only)
         return TIARA_OK;
-    c->async_why = no_way(c);
-    if (c->async_why)
-        return TIARA_OK;
-    err = async_new(c, NULL, &c->async);
-    c->async_why = err == TIARA_OK ? "" : "a rank could not set up nonblocking calls";
-    return err == TIARA_ERR_UNSUPPORTED ? TIARA_OK : err;
+    c->async_why = tiara_async_no_way(c);
+    if (!c->async_why) {
+        err = async_new(c, NULL, &c->async);
+        c->async_why = c->async ? "" : "a rank could not set up nonblocking calls";
+    }
+    return err;
 }
 
 enum tiara_err tiara_async_channel(
     struct tiara_comm *c, const struct tiara_call *call, struct tiara_async **a_out)
 {
-    enum tiara_err err;
-
     *a_out = NULL;
-    if (no_way(c))
-        return TIARA_OK;
-    err = async_new(c, call, a_out);
-    return err == TIARA_ERR_UNSUPPORTED ? TIARA_OK : err;
+    return tiara_async_no_way(c) ? TIARA_OK : async_new(c, call, a_out);
 }
 
 /* Takes a closed one without jobs out of the list; NULL: there is none. */

@@ -77,6 +77,19 @@ void tiara_async_wait_init(struct tiara_wait *w, struct tiara_job *job);
 void tiara_async_finish(void);
 void tiara_async_release(void);
 
+/* ---- setting up: async_make.c ---- */
+
+/* Whether messages between ranks may be driven by those who drive the jobs; alike on all ranks. */
+bool tiara_async_may_use_mpi(const struct tiara_comm *c);
+/* Why there can be no twin; NULL: there may be one. Alike on all ranks. */
+const char *tiara_async_no_way(const struct tiara_comm *c);
+/*
+ * A twin of @c, on all ranks or none: then it is NULL. @ready: this rank has what else it takes, and room for the result. Collective.
+ * Errors: as tiara_async_open.
+ */
+TIARA_MUST_USE enum tiara_err tiara_async_make(
+    struct tiara_comm *c, const struct tiara_call *like, bool ready, struct tiara_comm **twin_out);
+
 /* ---- the thread: async_thread.c ---- */
 
 /* There is a job that the thread may drive. Starts the thread when there is none. Errors are logged: then there is no thread. */

@@ -87,7 +87,7 @@ static enum tiara_err after_partial_sums(const struct tiara_call *call, enum tia
 
 /* ---- small calls ---- */
 
-static struct tiara_small_call small_call(const struct tiara_call *call)
+struct tiara_small_call tiara_call_small(const struct tiara_call *call)
 {
     return (struct tiara_small_call){.op = call->elem.redop,
         .mem = &tiara_mem_host,
@@ -139,7 +139,7 @@ static enum tiara_err run_columns(
 static enum tiara_err run_small(
     struct tiara_comm *c, struct tiara_call *call, const struct tiara_tune_choice *choice)
 {
-    struct tiara_small_call small = small_call(call);
+    struct tiara_small_call small = tiara_call_small(call);
     struct between_arg between = {.c = c, .call = call};
     struct tiara_tune_choice inter = {.algo = choice->opts.inter};
     enum tiara_err err = TIARA_OK;
@@ -181,7 +181,7 @@ static enum tiara_err run_small_staged(
 
 static enum tiara_err run_fast(struct tiara_comm *c, struct tiara_call *call)
 {
-    struct tiara_small_call small = small_call(call);
+    struct tiara_small_call small = tiara_call_small(call);
     enum tiara_err err;
 
     tiara_call_begin(c, call);

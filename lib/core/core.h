@@ -314,6 +314,8 @@ struct tiara_call {
 TIARA_MUST_USE enum tiara_err tiara_call_run(struct tiara_comm *c, const struct tiara_call *call);
 /* What peers may print of a call, and pull from. */
 struct tiara_arena_desc tiara_call_desc(const struct tiara_call *call);
+/* A small one, on its host buffers, for exec. */
+struct tiara_small_call tiara_call_small(const struct tiara_call *call);
 /* What tune wants to know of a call; @device: on GPUs. */
 void tiara_call_query(const struct tiara_call *call, bool device, struct tiara_tune_call *q_out);
 /* 32 bits that differ when two ranks call differently, or on different communicators. */
