@@ -19,16 +19,31 @@ static enum tiara_err progress(void *arg)
     return TIARA_OK;
 }
 
+/*
+ * @from gave up: in the present call or an earlier one, which has then failed here too; or in a later one, as when it found the error only
+ * after this rank was through: then it is in the MPI below, as this rank must be.
+ */
+static enum tiara_err judge_abort(const struct tiara_comm *c, int from, uint32_t tag)
+{
+    uint64_t present = c->arena ? c->arena->call : c->ncalls, last = 0;
+
+    if (PMPI_Recv(&last, sizeof(last), MPI_BYTE, from, (int)tag, c->net, MPI_STATUS_IGNORE) !=
+        MPI_SUCCESS)
+        return TIARA_ERR_MPI;
+    if (!c->twin && present > last)
+        return TIARA_ERR_UNSUPPORTED;
+    tiara_error("rank %d of the communicator gave up the call", from);
+    return TIARA_ERR_PEER;
+}
+
 /* What a message that nobody has asked for says about its sender's call. */
 static enum tiara_err judge_message(const struct tiara_comm *c, int from, uint32_t tag)
 {
     uint32_t bits = c->exec.tag_bits, window = (1u << tiara_exec_seq_bits(bits)) - 1;
     uint32_t age = (uint32_t)(c->exec.chunk_seq - tag) & window;
 
-    if (tag == TIARA_EXEC_TAG_ABORT(bits)) {
-        tiara_error("rank %d of the communicator gave up the call", from);
-        return TIARA_ERR_PEER;
-    }
+    if (tag == TIARA_EXEC_TAG_ABORT(bits))
+        return judge_abort(c, from, tag);
     if (tag == TIARA_EXEC_TAG_LEAVE(bits))
         return TIARA_ERR_UNSUPPORTED;
     /* Messages of later calls may wait; one of a chunk that has been started here must be of this call. */
@@ -56,7 +71,7 @@ enum tiara_err tiara_comm_inspect_net(const struct tiara_comm *c)
     return err;
 }
 
-/* Tells the column, one rank of each other node. */
+/* Tells the column, one rank of each other node, which call was the last that was not left to the MPI below. */
 static void tell_other_nodes(struct tiara_comm *c, uint32_t tag)
 {
     for (int node = 0; node < c->layout.nnodes; node++) {
@@ -64,7 +79,8 @@ static void tell_other_nodes(struct tiara_comm *c, uint32_t tag)
         MPI_Request request;
 
         if (peer >= 0 && peer != c->rank &&
-            PMPI_Isend(NULL, 0, MPI_BYTE, peer, (int)tag, c->net, &request) == MPI_SUCCESS)
+            PMPI_Isend(&c->ncalls, sizeof(c->ncalls), MPI_BYTE, peer, (int)tag, c->net, &request) ==
+                MPI_SUCCESS)
             PMPI_Request_free(&request);
     }
 }
