@@ -157,7 +157,7 @@ static bool same_version(const char *text)
     const char *end;
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        const char *version = TIARA_MPI_NAME + strlen(names[i].built);
+        const char *version = &TIARA_MPI_NAME[strlen(names[i].built)];
 
         if (strncmp(TIARA_MPI_NAME, names[i].built, strlen(names[i].built)) != 0)
             continue;

@@ -21,8 +21,6 @@
 /* tiara-test: mpirun 4 TIARA_LAYOUT=2x2 TIARA_PROGRESS=call TIARA_TEST_SERVED=1 */
 /* tiara-test: mpirun 4 TIARA_LAYOUT=2x2 TIARA_PROGRESS=thread TIARA_TEST_SERVED=1 TIARA_TEST_THREADS=1 */
 /* tiara-test: mpirun 4 TIARA_LAYOUT=4x1 TIARA_PROGRESS=call TIARA_TEST_SERVED=1 TIARA_REPRODUCIBLE=1 */
-/* tiara-test: mpirun 4 TIARA_ALGO=mpi */
-/* tiara-test: vcluster 2x2 */
 /* tiara-test: vcluster 2x2 TIARA_PROGRESS=call TIARA_TEST_SERVED=1 */
 #include "mpi_run.h"
 #include "tiara.h"

@@ -17,11 +17,8 @@
 /* tiara-test: mpirun 1 */
 /* tiara-test: mpirun 3 */
 /* tiara-test: mpirun 4 */
-/* tiara-test: mpirun 4 TIARA_REPRODUCIBLE=1 */
 /* tiara-test: mpirun 4 TIARA_LAYOUT=2x2 */
-/* tiara-test: mpirun 4 TIARA_LAYOUT=2x2 TIARA_REPRODUCIBLE=1 */
 /* tiara-test: mpirun 4 TIARA_LAYOUT=4x1 */
-/* tiara-test: mpirun 4 TIARA_ALGO=mpi */
 /* tiara-test: vcluster 2x2 */
 #include "mpi_run.h"
 #include "tiara.h"
