@@ -109,8 +109,9 @@ static enum tiara_err copy(
 
 static enum tiara_err pack(const struct multi *m, const struct batch *b, char *dense)
 {
-    /* The pinned memory that copies go through may be in use by a call in a stream. */
-    enum tiara_err err = m->c->device.possible ? tiara_stream_drain(m->c) : TIARA_OK;
+    /* The pinned memory that copies go through may be in use by a call in a stream; none is after a call has failed, which it would tell again. */
+    bool drains = m->c->device.possible && !m->c->facts.mpi_only;
+    enum tiara_err err = drains ? tiara_stream_drain(m->c) : TIARA_OK;
 
     for (int i = b->first; i < b->end && err == TIARA_OK; i++) {
         const void *from = sendbuf_of(m, i);

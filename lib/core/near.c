@@ -75,10 +75,6 @@ enum tiara_err tiara_near_open(struct tiara_comm *c, struct tiara_near *near, co
     near->buf = near->copy - near->first;
     if (!fetch && !holes)
         return TIARA_OK;
-    /* The pinned memory that copies go through may be in use by a call in a stream. */
-    err = tiara_stream_drain(c);
-    if (err != TIARA_OK)
-        return err;
     return tiara_device_copy(c, near->copy, (char *)near->user + near->first, near->bytes, false);
 }
 
