@@ -127,49 +127,48 @@ static bool step(struct tiara_async *a)
     return moved;
 }
 
-static bool step_all(void)
-{
-    bool moved = false;
-
-    for (struct tiara_async *a = asyncs; a; a = a->next)
-        if (a->first)
-            moved |= step(a);
-    return moved;
-}
-
-bool tiara_async_progress(void)
-{
-    bool moved;
-
-    /* relaxed: a job of another thread that is missed here is that thread's to wait for */
-    if (tiara_load_relaxed(&njobs) == 0 || pthread_mutex_trylock(&lock) != 0)
-        return false;
-    visits++;
-    moved = step_all();
-    pthread_mutex_unlock(&lock);
-    return moved;
-}
-
 /* Whether the thread may drive the jobs of @a: those that need MPI are there only if all ranks let it. */
 static bool thread_drives(const struct tiara_async *a)
 {
     return a->c->config.progress != TIARA_PROGRESS_CALL;
 }
 
-bool tiara_async_progress_thread(bool *left_out)
+/* @by_thread: only what the thread may drive. *left_out: whether such jobs are left. Lock held. */
+static bool step_all(bool by_thread, bool *left_out)
 {
     bool moved = false;
 
-    *left_out = true;
-    if (pthread_mutex_trylock(&lock) != 0)
-        return false;
     *left_out = false;
     for (struct tiara_async *a = asyncs; a; a = a->next) {
-        if (!thread_drives(a) || !a->first)
+        if (!a->first || (by_thread && !thread_drives(a)))
             continue;
         moved |= step(a);
         *left_out |= a->first != NULL;
     }
+    return moved;
+}
+
+bool tiara_async_progress(void)
+{
+    bool moved, left;
+
+    /* relaxed: a job of another thread that is missed here is that thread's to wait for */
+    if (tiara_load_relaxed(&njobs) == 0 || pthread_mutex_trylock(&lock) != 0)
+        return false;
+    visits++;
+    moved = step_all(false, &left);
+    pthread_mutex_unlock(&lock);
+    return moved;
+}
+
+bool tiara_async_progress_thread(bool *left_out)
+{
+    bool moved;
+
+    *left_out = true;
+    if (pthread_mutex_trylock(&lock) != 0)
+        return false;
+    moved = step_all(true, left_out);
     pthread_mutex_unlock(&lock);
     return moved;
 }
@@ -197,27 +196,15 @@ uint64_t tiara_async_visits(void)
 
 /* ---- starting ---- */
 
-static bool choose(struct tiara_comm *c, const struct tiara_call *call,
+static bool choose(const struct tiara_comm *c, const struct tiara_call *call,
     struct tiara_tune_choice *choice, const char **why_out)
 {
-    struct tiara_tune_call q;
-
-    tiara_call_query(call, false, &q);
-    tiara_tune_choose(&c->facts, &q, choice);
-    *why_out = choice->why;
-    if (choice->path == TIARA_PATH_MPI)
+    if (!tiara_async_judge(c, call, choice, why_out))
         return false;
-    if (choice->path == TIARA_PATH_SMALL)
+    if (choice->path == TIARA_PATH_SMALL || tiara_core_has_plan(c, choice, TIARA_PLAN_HOST))
         return true;
-    if (choice->algo->flags & TIARA_ALGO_FLAT && !tiara_async_may_use_mpi(c)) {
-        *why_out = "needs messages, see TIARA_PROGRESS";
-        return false;
-    }
-    if (!tiara_core_has_plan(c, choice, TIARA_PLAN_HOST)) {
-        *why_out = "no plan was made for it at set-up";
-        return false;
-    }
-    return true;
+    *why_out = "no plan was made for it at set-up";
+    return false;
 }
 
 bool tiara_async_choose(struct tiara_async *a, const struct tiara_call *call,

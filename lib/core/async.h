@@ -79,8 +79,9 @@ void tiara_async_release(void);
 
 /* ---- setting up: async_make.c ---- */
 
-/* Whether messages between ranks may be driven by those who drive the jobs; alike on all ranks. */
-bool tiara_async_may_use_mpi(const struct tiara_comm *c);
+/* Whether @twin's jobs can do @call, its plan aside, and how; else why not. Alike on all ranks. */
+bool tiara_async_judge(const struct tiara_comm *twin, const struct tiara_call *call,
+    struct tiara_tune_choice *choice_out, const char **why_out);
 /* Why there can be no twin; NULL: there may be one. Alike on all ranks. */
 const char *tiara_async_no_way(const struct tiara_comm *c);
 /*

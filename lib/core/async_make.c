@@ -3,7 +3,8 @@
  */
 #include "core/async.h"
 
-bool tiara_async_may_use_mpi(const struct tiara_comm *c)
+/* Whether messages between ranks may be driven by those who drive the jobs; alike on all ranks. */
+static bool may_use_mpi(const struct tiara_comm *c)
 {
     return c->config.progress == TIARA_PROGRESS_CALL ||
            (c->config.progress == TIARA_PROGRESS_THREAD && c->threads);
@@ -13,11 +14,27 @@ const char *tiara_async_no_way(const struct tiara_comm *c)
 {
     if (c->facts.mpi_only)
         return c->facts.mpi_only;
-    if (c->layout.nnodes == 1 || tiara_async_may_use_mpi(c))
+    if (c->layout.nnodes == 1 || may_use_mpi(c))
         return NULL;
     return c->config.progress == TIARA_PROGRESS_THREAD
                ? "TIARA_PROGRESS=thread needs MPI_THREAD_MULTIPLE on all ranks"
                : "several nodes, see TIARA_PROGRESS";
+}
+
+bool tiara_async_judge(const struct tiara_comm *twin, const struct tiara_call *call,
+    struct tiara_tune_choice *choice_out, const char **why_out)
+{
+    struct tiara_tune_call q;
+
+    tiara_call_query(call, false, &q);
+    tiara_tune_choose(&twin->facts, &q, choice_out);
+    *why_out = choice_out->why;
+    if (choice_out->path != TIARA_PATH_PLAN)
+        return choice_out->path == TIARA_PATH_SMALL;
+    if (!(choice_out->algo->flags & TIARA_ALGO_FLAT) || may_use_mpi(twin))
+        return true;
+    *why_out = "needs messages, see TIARA_PROGRESS";
+    return false;
 }
 
 /* One exchange: TIARA_ERR_UNSUPPORTED when a rank says no. */
@@ -56,16 +73,12 @@ static enum tiara_err make_plan(struct tiara_comm *twin, const struct tiara_call
 {
     struct tiara_tune_choice choice;
     const struct tiara_plan *plan;
-    struct tiara_tune_call q;
+    const char *why;
 
-    tiara_call_query(call, false, &q);
-    tiara_tune_choose(&twin->facts, &q, &choice);
-    if (choice.path == TIARA_PATH_SMALL)
-        return TIARA_OK;
-    if (choice.path == TIARA_PATH_MPI ||
-        (choice.algo->flags & TIARA_ALGO_FLAT && !tiara_async_may_use_mpi(twin)))
+    if (!tiara_async_judge(twin, call, &choice, &why))
         return TIARA_ERR_UNSUPPORTED;
-    return tiara_core_plan(twin, &choice, TIARA_PLAN_HOST, &plan);
+    return choice.path == TIARA_PATH_PLAN ? tiara_core_plan(twin, &choice, TIARA_PLAN_HOST, &plan)
+                                          : TIARA_OK;
 }
 
 enum tiara_err tiara_async_make(

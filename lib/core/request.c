@@ -88,11 +88,10 @@ static int start_mpi(struct tiara_request *r)
 }
 
 /* The MPI gathers what it cannot combine. */
-static int start_gather(struct tiara_request *r, const struct tiara_elem *elem)
+static int start_gather(struct tiara_request *r)
 {
     r->way = TIARA_REQUEST_GATHER;
-    r->elem = *elem;
-    r->all = tiara_alloc((size_t)r->count * (size_t)r->ranks, elem->size);
+    r->all = tiara_alloc((size_t)r->count * (size_t)r->ranks, r->elem.size);
     return r->all ? start_mpi(r) : tiara_core_raise(r->comm, TIARA_ERR_NOMEM);
 }
 
@@ -124,7 +123,7 @@ static int fold_gathered(struct tiara_request *r)
 /* ---- starting ---- */
 
 /* Has the job of @r do it, if that is possible. */
-static bool start_job(struct tiara_request *r, struct tiara_async *a, const struct tiara_elem *elem)
+static bool start_job(struct tiara_request *r, struct tiara_async *a)
 {
     struct tiara_tune_choice choice;
     const char *why;
@@ -135,7 +134,7 @@ static bool start_job(struct tiara_request *r, struct tiara_async *a, const stru
         .in = r->sendbuf == MPI_IN_PLACE ? r->out.buf : r->in.buf,
         .out = r->out.buf,
         .count = (size_t)r->count,
-        .elem = *elem};
+        .elem = r->elem};
     if (!tiara_async_choose(a, &r->job.call, &choice, &why))
         return false;
     r->way = TIARA_REQUEST_JOB;
@@ -144,33 +143,33 @@ static bool start_job(struct tiara_request *r, struct tiara_async *a, const stru
 }
 
 /* What is over at once. */
-static bool start_nothing(struct tiara_request *r, const struct tiara_elem *elem)
+static bool start_nothing(struct tiara_request *r)
 {
-    if (r->count > 0 && (r->ranks > 1 || !elem->own))
+    if (r->count > 0 && (r->ranks > 1 || !r->elem.own))
         return false;
     r->way = TIARA_REQUEST_DONE;
     r->rc = MPI_SUCCESS;
     if (r->count > 0 && r->sendbuf != MPI_IN_PLACE)
-        memcpy(r->out.buf, r->in.buf, (size_t)r->count * elem->size);
+        memcpy(r->out.buf, r->in.buf, (size_t)r->count * r->elem.size);
     return true;
 }
 
 /* The operation itself, on r->in and r->out. Returns MPI_SUCCESS or a raised error. */
-static int start_operation(struct tiara_request *r, struct tiara_comm *c)
+static int start_on_comm(struct tiara_request *r, const struct tiara_comm *c)
 {
-    struct tiara_elem elem = {0};
-    bool native = tiara_elem_native(r->type, r->op, &elem);
-    struct tiara_async *a = c && !c->facts.mpi_only ? c->async : NULL;
-    int inter = 0;
-
-    PMPI_Comm_test_inter(r->comm, &inter);
-    PMPI_Comm_size(r->comm, &r->ranks);
     r->way = TIARA_REQUEST_MPI;
-    if (!native || inter)
+    if (!r->native || r->inter)
         return start_mpi(r);
-    if (start_nothing(r, &elem) || start_job(r, a, &elem))
+    if (start_nothing(r) || start_job(r, c && !c->facts.mpi_only ? c->async : NULL))
         return MPI_SUCCESS;
-    return elem.own ? start_gather(r, &elem) : start_mpi(r);
+    return r->elem.own ? start_gather(r) : start_mpi(r);
+}
+
+/* A persistent operation on its own channel; the communicator may be freed. */
+static int start_on_channel(struct tiara_request *r)
+{
+    /* Its choice was made at init. */
+    return start_job(r, r->channel) ? MPI_SUCCESS : tiara_core_raise(MPI_COMM_SELF, TIARA_ERR_PLAN);
 }
 
 static void release_operation(struct tiara_request *r)
@@ -184,30 +183,7 @@ static void release_operation(struct tiara_request *r)
     r->nmpi = 0;
 }
 
-/* A persistent operation on its own channel; the communicator may be freed. */
-static int start_on_channel(struct tiara_request *r)
-{
-    struct tiara_elem elem = {0};
-
-    if (tiara_elem_native(r->type, r->op, &elem) && start_job(r, r->channel, &elem))
-        return MPI_SUCCESS;
-    /* Its choice was made at init. */
-    return tiara_core_raise(MPI_COMM_SELF, TIARA_ERR_PLAN);
-}
-
-static int start_on_comm(struct tiara_request *r)
-{
-    struct tiara_comm *c;
-    int rc = tiara_comm_find(r->comm, true, &c);
-
-    if (rc == MPI_SUCCESS)
-        rc = start_operation(r, c);
-    if (rc == MPI_SUCCESS && c && r->way != TIARA_REQUEST_DONE)
-        c->calls[r->way == TIARA_REQUEST_JOB ? TIARA_COUNT_JOB : TIARA_COUNT_LEFT]++;
-    return rc;
-}
-
-int tiara_request_start(struct tiara_request *r)
+int tiara_request_start(struct tiara_request *r, struct tiara_comm *c)
 {
     enum tiara_err err;
     int rc;
@@ -218,10 +194,12 @@ int tiara_request_start(struct tiara_request *r)
     if (err != TIARA_OK)
         rc = tiara_core_raise(r->channel ? MPI_COMM_SELF : r->comm, err);
     else
-        rc = r->channel ? start_on_channel(r) : start_on_comm(r);
+        rc = r->channel ? start_on_channel(r) : start_on_comm(r, c);
     r->active = rc == MPI_SUCCESS;
     if (!r->active)
         release_operation(r);
+    else if (c && r->way != TIARA_REQUEST_DONE)
+        c->calls[r->way == TIARA_REQUEST_JOB ? TIARA_COUNT_JOB : TIARA_COUNT_LEFT]++;
     return rc;
 }
 

@@ -24,6 +24,11 @@ struct tiara_request {
     bool own_type;
     MPI_Op op;
     MPI_Comm comm;
+    /* What follows from the arguments, once and for all: the communicator may be freed before the end. */
+    struct tiara_elem elem;
+    bool native; /* elem.redop is there */
+    bool inter;
+    int ranks;
     struct tiara_async *
         channel; /* of a persistent request that Tiara serves; then nothing else needs the communicator */
     enum tiara_request_way way;
@@ -34,15 +39,13 @@ struct tiara_request {
     MPI_Request *mpi; /* [nmpi] a call of MPI's has an int for its count */
     int nmpi;
     char *all; /* GATHER: [nmpi] pieces: of each rank in turn */
-    struct tiara_elem elem; /* GATHER */
-    int ranks; /* of the communicator, which may be freed before the end */
     struct tiara_request *next; /* of those given up while active */
 };
 
 /*
- * Starts @r, whose arguments are checked. Local. Returns MPI_SUCCESS, and then the request is active; or an error that was raised.
+ * Starts @r, whose arguments are checked. @c: the state of its communicator; NULL: there is none, or a channel. Local. Returns MPI_SUCCESS, and then the request is active; or an error that was raised.
  */
-int tiara_request_start(struct tiara_request *r);
+int tiara_request_start(struct tiara_request *r, struct tiara_comm *c);
 /* Whether the operation of @r is over; never waits. */
 bool tiara_request_is_over(struct tiara_request *r);
 /*

@@ -4,20 +4,29 @@
 #include "base/alloc.h"
 #include "core/request.h"
 
+/* What follows from the arguments. The communicator is valid. */
+static void derive(struct tiara_request *r)
+{
+    int inter = 0;
+
+    r->native = tiara_elem_native(r->type, r->op, &r->elem);
+    PMPI_Comm_test_inter(r->comm, &inter);
+    r->inter = inter != 0;
+    PMPI_Comm_size(r->comm, &r->ranks);
+}
+
 /* The error class of arguments that MPI need not be asked about, or MPI_SUCCESS. An intercommunicator's are MPI's to judge. */
 static int judge(const struct tiara_request *r)
 {
-    struct tiara_elem elem = {0};
-    bool native = tiara_elem_native(r->type, r->op, &elem);
-    int rc, inter = 0;
+    int rc;
 
-    PMPI_Comm_test_inter(r->comm, &inter);
-    if (inter)
+    if (r->inter)
         return MPI_SUCCESS;
     if (r->count < 0)
         return MPI_ERR_COUNT;
-    rc = tiara_core_bad_handles(r->type, r->op, native ? NULL : &elem);
-    if (rc == MPI_SUCCESS && r->count > 0 && tiara_core_bad_buffers(r->sendbuf, r->recvbuf, native))
+    rc = tiara_core_bad_handles(r->type, r->op, r->native ? NULL : &r->elem);
+    if (rc == MPI_SUCCESS && r->count > 0 &&
+        tiara_core_bad_buffers(r->sendbuf, r->recvbuf, r->native))
         rc = MPI_ERR_BUFFER;
     return rc;
 }
@@ -25,19 +34,20 @@ static int judge(const struct tiara_request *r)
 /* A request with a copy of @args; NULL after an error, which was raised (*rc_out is it). The communicator is valid. */
 static struct tiara_request *request_new(const struct tiara_request *args, int *rc_out)
 {
-    struct tiara_request *r;
+    struct tiara_request *r = tiara_alloc(1, sizeof(*r));
 
-    *rc_out = judge(args);
-    if (*rc_out != MPI_SUCCESS) {
-        tiara_core_raise_code(args->comm, *rc_out);
+    if (!r) {
+        *rc_out = tiara_core_raise(args->comm, TIARA_ERR_NOMEM);
         return NULL;
     }
-    r = tiara_alloc(1, sizeof(*r));
-    if (r)
-        *r = *args;
-    else
-        *rc_out = tiara_core_raise(args->comm, TIARA_ERR_NOMEM);
-    return r;
+    *r = *args;
+    derive(r);
+    *rc_out = judge(r);
+    if (*rc_out == MPI_SUCCESS)
+        return r;
+    tiara_free(r);
+    tiara_core_raise_code(args->comm, *rc_out);
+    return NULL;
 }
 
 static int iallreduce(const struct tiara_request *args, TIARA_Request *request)
@@ -53,7 +63,7 @@ static int iallreduce(const struct tiara_request *args, TIARA_Request *request)
     r = request_new(args, &rc);
     if (!r)
         return rc;
-    rc = tiara_request_start(r);
+    rc = tiara_request_start(r, c);
     if (rc != MPI_SUCCESS)
         tiara_request_delete(r);
     else
@@ -86,9 +96,8 @@ int TIARA_Iallreduce(const void *sendbuf, void *recvbuf, int count, MPI_Datatype
 static int keep_type(struct tiara_request *r)
 {
     int integers, addresses, types, combiner, rc;
-    struct tiara_elem elem;
 
-    if (tiara_elem_native(r->type, r->op, &elem) || elem.type >= 0)
+    if (r->native || r->elem.type >= 0)
         return MPI_SUCCESS;
     rc = PMPI_Type_get_envelope(r->type, &integers, &addresses, &types, &combiner);
     if (rc != MPI_SUCCESS || combiner == MPI_COMBINER_NAMED)
@@ -101,9 +110,10 @@ static int keep_type(struct tiara_request *r)
 /* Collective. Returns MPI_SUCCESS, also when the operation will be the MPI's; or a raised error. */
 static int open_channel(struct tiara_request *r, struct tiara_comm *c)
 {
-    struct tiara_call call = {.coll = TIARA_COLL_ALLREDUCE, .count = (size_t)r->count};
+    struct tiara_call call = {
+        .coll = TIARA_COLL_ALLREDUCE, .count = (size_t)r->count, .elem = r->elem};
 
-    if (!tiara_elem_native(r->type, r->op, &call.elem) || r->count == 0)
+    if (!r->native || r->count == 0)
         return MPI_SUCCESS;
     return tiara_core_raise(r->comm, tiara_async_channel(c, &call, &r->channel));
 }
@@ -112,7 +122,6 @@ static int allreduce_init(const struct tiara_request *args, TIARA_Request *reque
 {
     struct tiara_comm *c;
     struct tiara_request *r;
-    struct tiara_elem elem;
     int rc;
 
     *request = TIARA_REQUEST_NULL;
@@ -122,7 +131,7 @@ static int allreduce_init(const struct tiara_request *args, TIARA_Request *reque
     r = request_new(args, &rc);
     if (!r)
         return rc;
-    if (!c->inter && !tiara_elem_native(r->type, r->op, &elem))
+    if (!r->inter && !r->native)
         rc = tiara_core_check_by_mpi(r->comm, r->type, r->op);
     if (rc == MPI_SUCCESS)
         rc = open_channel(r, c);
@@ -161,11 +170,19 @@ static bool can_start(TIARA_Request r)
     return r && r->persistent && !r->active;
 }
 
+static int start(TIARA_Request r)
+{
+    struct tiara_comm *c = NULL;
+    int rc = r->channel ? MPI_SUCCESS : tiara_comm_find(r->comm, true, &c);
+
+    return rc == MPI_SUCCESS ? tiara_request_start(r, c) : rc;
+}
+
 int TIARA_Start(TIARA_Request *request)
 {
     if (!request || !can_start(*request))
         return tiara_core_raise_code(MPI_COMM_SELF, MPI_ERR_REQUEST);
-    return tiara_request_start(*request);
+    return start(*request);
 }
 
 int TIARA_Startall(int count, TIARA_Request requests[])
@@ -178,6 +195,6 @@ int TIARA_Startall(int count, TIARA_Request requests[])
         if (!requests || !can_start(requests[i]))
             return tiara_core_raise_code(MPI_COMM_SELF, MPI_ERR_REQUEST);
     for (int i = 0; i < count && rc == MPI_SUCCESS; i++)
-        rc = tiara_request_start(requests[i]);
+        rc = start(requests[i]);
     return rc;
 }
