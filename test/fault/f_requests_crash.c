@@ -5,15 +5,13 @@
  * The program is started by itself and starts MPI jobs of itself, in which TIARA_TEST_ROLE says how to end. The words of mpirun
  * are taken from TIARA_TEST_MPIRUN.
  */
+#include "dying.h"
 #include "test.h"
 #include "tiara.h"
 
-#include <dirent.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum {
@@ -66,46 +64,17 @@ static int be_rank(const char *role, int argc, char **argv)
     return 0;
 }
 
-static int names_in_shm(const char *part)
-{
-    DIR *dir = opendir("/dev/shm");
-    int n = 0;
-    for (struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir))
-        n += strstr(entry->d_name, part) != NULL;
-    if (dir)
-        closedir(dir);
-    return n;
-}
-
-/* Runs a job of @nranks ranks with these roles; checks that it ends, and how. */
-static void check_job(const char *role, int nranks, const char *variables)
-{
-    char self[500], command[1200];
-    ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
-    ck_assert_int_gt(len, 0);
-    self[len] = '\0';
-    int before = names_in_shm("tiara");
-    snprintf(command, sizeof command,
-        "TIARA_TEST_ROLE=%s %s %s -n %d '%s' </dev/null >/dev/null 2>&1", role, variables,
-        getenv("TIARA_TEST_MPIRUN"), nranks, self);
-    int status = system(command);
-    ck_assert_msg(
-        WIFEXITED(status) && WEXITSTATUS(status) != 0, "%s: status %x", command, (unsigned)status);
-    ck_assert_msg(WEXITSTATUS(status) != 124 && WEXITSTATUS(status) != 142, "%s: it hung", command);
-    ck_assert_int_eq(names_in_shm("tiara"), before);
-}
-
 static const char *const roles[] = {"kill", "abort", "exit", "exit-all"};
 
 START_TEST(test_requests_crash_on_one_node_ends_the_job)
 {
-    check_job(roles[_i], 3, "");
+    tiara_dying_job(roles[_i], 3, "");
 }
 END_TEST
 
 START_TEST(test_requests_crash_on_two_nodes_ends_the_job)
 {
-    check_job(roles[_i], 4, "TIARA_LAYOUT=2x2 TIARA_PROGRESS=call");
+    tiara_dying_job(roles[_i], 4, "TIARA_LAYOUT=2x2 TIARA_PROGRESS=call");
 }
 END_TEST
 
