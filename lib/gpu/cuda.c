@@ -58,8 +58,9 @@ int tiara_gpu_enter(int ordinal)
 {
     int previous = KEEP;
 
+    /* Rather another device than the program's stays current than that what follows is done on a wrong one. */
     if (tiara_gpu_try(cudaGetDevice(&previous), "cudaGetDevice") != TIARA_OK)
-        return KEEP;
+        previous = KEEP;
     if (previous == ordinal && has_context())
         return KEEP;
     /* What is then called on the wrong device fails by itself, and says so. */

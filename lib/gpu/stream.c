@@ -47,7 +47,7 @@ struct line {
 struct gate {
     struct gate *next;
     int ordinal;
-    bool held; /* from gate() to pass() */
+    bool held; /* from gate() to pass(), and for ever when nothing tells the end of its kernel */
     struct line *line; /* as the host sees it */
     char *device_line;
     cudaEvent_t reached, over; /* in front of the kernel, and behind it */
@@ -74,61 +74,63 @@ static void gate_destroy(struct gate *g)
     tiara_free(g);
 }
 
-/* The device is current. */
-static enum tiara_err gate_create(int ordinal, struct gate **gate_out)
+/*
+ * Makes what @g lacks; the device is current. After an error the rest is kept, for the next try: CUDA waits for all streams to free memory, also for those that
+ * are held back by other gates, which could not be passed meanwhile.
+ */
+static enum tiara_err gate_complete(struct gate *g)
 {
-    struct gate *g = tiara_alloc(1, sizeof(*g));
-    void *line = NULL, *device_line = NULL;
-    enum tiara_err err;
+    void *line = g->line, *device_line = g->device_line;
+    enum tiara_err err = TIARA_OK;
 
-    if (!g)
-        return TIARA_ERR_NOMEM;
-    g->ordinal = ordinal;
-    err =
-        tiara_gpu_ok(cudaHostAlloc(&line, sizeof(*g->line), cudaHostAllocMapped), "cudaHostAlloc");
+    if (!g->line)
+        err = tiara_gpu_ok(
+            cudaHostAlloc(&line, sizeof(*g->line), cudaHostAllocMapped), "cudaHostAlloc");
     g->line = line;
-    if (err == TIARA_OK)
+    if (err == TIARA_OK && !g->device_line)
         err = tiara_gpu_ok(
             cudaHostGetDevicePointer(&device_line, line, 0), "cudaHostGetDevicePointer");
     g->device_line = device_line;
-    if (err == TIARA_OK)
+    if (err == TIARA_OK && !g->reached)
         err = tiara_gpu_ok(cudaEventCreateWithFlags(&g->reached, cudaEventDisableTiming),
             "cudaEventCreateWithFlags");
-    if (err == TIARA_OK)
+    if (err == TIARA_OK && !g->over)
         err = tiara_gpu_ok(
             cudaEventCreateWithFlags(&g->over, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-    if (err != TIARA_OK) {
-        gate_destroy(g);
-        return err;
-    }
-    *gate_out = g;
-    return TIARA_OK;
+    return err;
 }
 
 /* Whether nobody holds @g, and its kernel is over. */
 static bool is_free(const struct gate *g)
 {
-    bool over = false;
+    bool over = true;
 
-    return !g->held && tiara_gpu_event_test(g->over, &over) == TIARA_OK && over;
+    return !g->held && (!g->over || tiara_gpu_event_test(g->over, &over) == TIARA_OK) && over;
+}
+
+static struct gate *gate_new(int ordinal)
+{
+    struct gate *g = tiara_alloc(1, sizeof(*g));
+
+    if (g) {
+        *g = (struct gate){.next = gates.first, .ordinal = ordinal};
+        gates.first = g;
+    }
+    return g;
 }
 
 /* A gate of the list, or a new one in it. */
 static enum tiara_err take(int ordinal, struct gate **gate_out)
 {
     struct gate *g;
-    enum tiara_err err = TIARA_OK;
+    enum tiara_err err;
 
     pthread_mutex_lock(&gates.lock);
     for (g = gates.first; g && !(g->ordinal == ordinal && is_free(g));)
         g = g->next;
-    if (!g) {
-        err = gate_create(ordinal, &g);
-        if (err == TIARA_OK) {
-            g->next = gates.first;
-            gates.first = g;
-        }
-    }
+    if (!g)
+        g = gate_new(ordinal);
+    err = g ? gate_complete(g) : TIARA_ERR_NOMEM;
     if (err == TIARA_OK) {
         g->held = true;
         *g->line = (struct line){.open = 0};
@@ -164,13 +166,16 @@ static enum tiara_err launch(const struct gate *g, cudaStream_t stream)
         "cudaLaunchKernel");
 }
 
-static void stream_pass(void *gate)
+static void open_gate(struct gate *g)
 {
-    struct gate *g = gate;
-
     /* [gpu.gate] release: what the host did before is over when the stream goes on. */
     tiara_store_release(&g->line->open, 1);
-    leave(g);
+}
+
+static void stream_pass(void *gate)
+{
+    open_gate(gate);
+    leave(gate);
 }
 
 static enum tiara_err stream_gate(void *stream, int ordinal, void **gate_out)
@@ -178,15 +183,19 @@ static enum tiara_err stream_gate(void *stream, int ordinal, void **gate_out)
     struct tiara_gpu_scope scope = tiara_gpu_scope_enter(ordinal);
     struct gate *g = NULL;
     enum tiara_err err = take(ordinal, &g);
+    bool launched = false;
 
     if (err == TIARA_OK) {
         err = tiara_gpu_ok(cudaEventRecord(g->reached, stream), "cudaEventRecord");
         if (err == TIARA_OK)
             err = launch(g, stream);
-        if (err == TIARA_OK)
+        launched = err == TIARA_OK;
+        if (launched)
             err = tiara_gpu_ok(cudaEventRecord(g->over, stream), "cudaEventRecord");
         if (err != TIARA_OK)
-            stream_pass(g);
+            open_gate(g);
+        if (!launched)
+            leave(g);
     }
     if (err == TIARA_OK)
         *gate_out = g;
