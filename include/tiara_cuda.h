@@ -41,7 +41,8 @@ int TIARA_Allreduce_on_stream(const void *sendbuf, void *recvbuf, MPI_Count coun
 
 /*
  * TIARA_Comm_synchronize() - wait for all calls that were enqueued on @comm, and raise what they failed with
- * Local.
+ * Local, unless a call has failed: then it may wait until the other ranks have made the calls that this one has made. After an error buffers are in use
+ * until the stream has come to an end (cudaStreamSynchronize).
  */
 int TIARA_Comm_synchronize(MPI_Comm comm);
 

@@ -80,9 +80,12 @@ void tiara_call_begin(struct tiara_comm *c, struct tiara_call *call)
  * An error of a call whose result buffer may hold partial sums: when that was also the input, the call cannot go another way
  * any more (TIARA_ERR_UNSUPPORTED) and has failed.
  */
-static enum tiara_err after_partial_sums(const struct tiara_call *call, enum tiara_err err)
+static enum tiara_err after_partial_sums(struct tiara_call *call, enum tiara_err err)
 {
-    return err == TIARA_ERR_UNSUPPORTED && call->in == call->out ? TIARA_ERR_PEER : err;
+    if (err != TIARA_ERR_UNSUPPORTED || call->in != call->out)
+        return err;
+    call->is_missed = true;
+    return TIARA_ERR_PEER;
 }
 
 /* ---- small calls ---- */
@@ -331,16 +334,30 @@ static enum tiara_err settle(struct tiara_comm *c, struct tiara_call *call, enum
     } else if (err != TIARA_OK) {
         tiara_call_begin(c, call);
         tiara_comm_give_up(c);
+        /* Within a node the arena's last call tells, and give_up has seen to it. */
+        if (call->is_missed && c->layout.nnodes > 1)
+            err = tiara_near_agree(c, err);
     }
     return err;
 }
 
 int tiara_call_abandon(struct tiara_comm *c, struct tiara_call *call)
 {
-    c->ncalls++;
+    if (call->number == 0)
+        c->ncalls++;
     tiara_call_begin(c, call);
     tiara_comm_give_up(c);
     return MPI_ERR_OTHER;
+}
+
+int tiara_call_fail(struct tiara_comm *c, struct tiara_call *call, enum tiara_err err)
+{
+    tiara_stream_rest(c);
+    if (c->facts.mpi_only)
+        err = tiara_near_agree(c, err);
+    else
+        tiara_call_abandon(c, call);
+    return tiara_core_raise(c->comm, err);
 }
 
 static enum tiara_err run_path(
@@ -420,9 +437,9 @@ enum tiara_err tiara_call_run(struct tiara_comm *c, const struct tiara_call *cal
     bool done = false;
     enum tiara_err err = TIARA_OK;
 
+    c->ncalls++;
     if (c->arena && c->arena->dead)
         tiara_comm_leave(c);
-    c->ncalls++;
     if (c->device.possible && !c->facts.mpi_only) {
         err = tiara_stream_drain(c);
         if (err == TIARA_OK)

@@ -197,6 +197,11 @@ struct tiara_comm {
     struct tiara_exec between; /* over the column: leaders of small calls */
     struct tiara_comm_device device;
     bool broken; /* a call failed: messages of it may still come */
+    bool is_aborted; /* by a rank of another node, */
+    int aborted_by; /* this one, */
+    uint64_t aborted_in; /* in this call */
+    uint64_t last_call; /* when it was given up or left: in this one */
+    uint64_t calls_left; /* that have failed on peers before this rank came to them */
     MPI_Comm net; /* private; MPI_COMM_NULL on one node */
     void *net_obj;
     char *room; /* [size + 1] for the agreement on a new plan */
@@ -244,8 +249,10 @@ TIARA_MUST_USE enum tiara_err tiara_comm_net(struct tiara_comm *c);
 struct tiara_wait *tiara_comm_wait(struct tiara_comm *c);
 /* After an error that leaves ranks in disagreement: later calls go to MPI, and ranks that wait for this one get an error. */
 void tiara_comm_give_up(struct tiara_comm *c);
+/* The same in an earlier call than the last that was begun. */
+void tiara_comm_give_up_in(struct tiara_comm *c, uint64_t number);
 /* For a wait that does not end: what messages that nobody asked for say of their senders' calls. */
-TIARA_MUST_USE enum tiara_err tiara_comm_inspect_net(const struct tiara_comm *c);
+TIARA_MUST_USE enum tiara_err tiara_comm_inspect_net(struct tiara_comm *c);
 /* The same for a communicator that has done nothing wrong, but whose arena was given up by another: its call goes to MPI,
  * and so do those of the ranks that wait for this one. */
 void tiara_comm_leave(struct tiara_comm *c);
@@ -305,6 +312,7 @@ struct tiara_call {
     int ordinal; /* of its device; -1: not both, or not the same */
     uint64_t number; /* among the calls of its communicator; 0: the present one */
     bool begun; /* tiara_call_begin was called */
+    bool is_missed; /* by ranks that have it done by the MPI below; it has failed here */
 };
 
 /*
@@ -324,6 +332,11 @@ uint32_t tiara_call_digest(const struct tiara_comm *c, const struct tiara_call *
 void tiara_call_begin(struct tiara_comm *c, struct tiara_call *call);
 /* A call that this rank cannot even begin, after an error: the others learn of it. Returns an error code, which is not raised. */
 int tiara_call_abandon(struct tiara_comm *c, struct tiara_call *call);
+/*
+ * The same where it is not known whether the communicator has been given up already. Then the others are in the MPI below, which would take this rank's
+ * next call for this one if it did not take part. Returns @err, raised.
+ */
+int tiara_call_fail(struct tiara_comm *c, struct tiara_call *call, enum tiara_err err);
 /* The choice in words, for the log. */
 void tiara_call_log(const struct tiara_comm *c, const struct tiara_tune_call *q,
     const struct tiara_tune_choice *choice);
@@ -366,8 +379,8 @@ bool tiara_near_is(const void *buf);
 TIARA_MUST_USE enum tiara_err tiara_near_open(struct tiara_comm *c, struct tiara_near *near,
     const void *buf, size_t count, MPI_Datatype type, bool fetch);
 /*
- * Before a call goes to the MPI below: whether all ranks that need a copy have it. Collective over c->comm, where GPU memory is possible at all.
- * Errors: @mine; TIARA_ERR_NOMEM when another rank cannot.
+ * Before a call goes to the MPI below: whether all ranks can begin it, with the copies that it needs. Collective over c->comm, where GPU memory is possible
+ * at all. Errors: @mine; TIARA_ERR_PEER when another rank cannot.
  */
 TIARA_MUST_USE enum tiara_err tiara_near_agree(struct tiara_comm *c, enum tiara_err mine);
 /* Without writing anything back. */

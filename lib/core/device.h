@@ -96,6 +96,8 @@ TIARA_MUST_USE enum tiara_err tiara_device_enqueue_choice(struct tiara_comm *c,
 /* Waits until no call in a stream is under way that needs this communicator's network; returns what such calls have failed with, as does failed(). */
 TIARA_MUST_USE enum tiara_err tiara_stream_drain(struct tiara_comm *c);
 TIARA_MUST_USE enum tiara_err tiara_stream_failed(struct tiara_comm *c);
+/* Only waits; the errors are kept. Nothing, when called by the thread that runs such calls. */
+void tiara_stream_rest(struct tiara_comm *c);
 void tiara_stream_fini(struct tiara_comm *c);
 
 /* Makes c->exec ready to stage calls on buffers like @like. Local. Errors: TIARA_ERR_SYS, TIARA_ERR_NOMEM. */

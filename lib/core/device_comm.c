@@ -453,6 +453,21 @@ enum tiara_err tiara_device_run(struct tiara_comm *c, struct tiara_call *call, b
 
 /* ---- in a stream ---- */
 
+/* What the first call in a stream agrees on. TIARA_ERR_UNSUPPORTED also when peers have left this call to the MPI. */
+static enum tiara_err set_up(struct tiara_comm *c, struct tiara_call *call)
+{
+    struct tiara_comm_device *d = &c->device;
+    enum tiara_err err = TIARA_OK;
+
+    tiara_call_begin(c, call);
+    if (!d->ready)
+        err = vote_ready(c);
+    if (err == TIARA_OK && d->ready)
+        err = open_node(c, call->ordinal);
+    call->begun = false;
+    return err;
+}
+
 enum tiara_err tiara_device_prepare_choice(struct tiara_comm *c, struct tiara_call *call,
     bool may_set_up, struct tiara_tune_choice *choice)
 {
@@ -465,22 +480,20 @@ enum tiara_err tiara_device_prepare_choice(struct tiara_comm *c, struct tiara_ca
         return TIARA_OK;
     if (!d->node) {
         err = tiara_stream_drain(c);
-        if (err == TIARA_OK && !d->ready)
-            err = vote_ready(c);
-        if (err != TIARA_OK || !d->ready)
-            return err;
-        tiara_call_begin(c, call);
-        err = open_node(c, call->ordinal);
-        call->begun = false;
-        if (err != TIARA_OK || d->refused)
-            return err;
+        if (err == TIARA_OK)
+            err = set_up(c, call);
+        if (err != TIARA_OK || !d->ready || d->refused)
+            return err == TIARA_ERR_UNSUPPORTED ? TIARA_OK : err;
     }
     choose(c, call, false, choice);
     if (choice->path == TIARA_PATH_PLAN && !tiara_core_has_plan(c, choice, TIARA_PLAN_DEVICE)) {
         if (may_set_up) {
             err = tiara_stream_drain(c);
-            if (err == TIARA_OK)
+            if (err == TIARA_OK) {
+                tiara_call_begin(c, call);
                 err = tiara_core_plan(c, choice, TIARA_PLAN_DEVICE, &plan);
+                call->begun = false;
+            }
         }
         if (!may_set_up || err == TIARA_ERR_UNSUPPORTED) {
             choice->path = TIARA_PATH_MPI;

@@ -109,9 +109,8 @@ static enum tiara_err copy(
 
 static enum tiara_err pack(const struct multi *m, const struct batch *b, char *dense)
 {
-    /* The pinned memory that copies go through may be in use by a call in a stream; none is after a call has failed, which it would tell again. */
-    bool drains = m->c->device.possible && !m->c->facts.mpi_only;
-    enum tiara_err err = drains ? tiara_stream_drain(m->c) : TIARA_OK;
+    /* The pinned memory that copies go through may be in use by a call in a stream. */
+    enum tiara_err err = m->c->device.possible ? tiara_stream_drain(m->c) : TIARA_OK;
 
     for (int i = b->first; i < b->end && err == TIARA_OK; i++) {
         const void *from = sendbuf_of(m, i);
@@ -206,10 +205,8 @@ static int reduce_batch(const struct multi *m, const struct batch *b, char *in, 
     enum tiara_err err = in && out ? pack(m, b, in) : TIARA_ERR_NOMEM;
     int rc;
 
-    if (err != TIARA_OK) {
-        tiara_call_abandon(m->c, &call);
-        return tiara_core_raise(m->c->comm, err);
-    }
+    if (err != TIARA_OK)
+        return tiara_call_fail(m->c, &call, err);
     rc = TIARA_Allreduce_c(in, out, (MPI_Count)call.count, m->type, m->op, m->c->comm);
     return rc == MPI_SUCCESS ? tiara_core_raise(m->c->comm, unpack(m, b, out)) : rc;
 }
@@ -312,11 +309,12 @@ static int check_and_reduce(struct multi *m, const void *sendbufs)
         return reduce_each(m);
     if (has_bad_buffer(m))
         return tiara_core_raise_code(c->comm, MPI_ERR_BUFFER);
-    /* Nobody looks after a rank that fails before a call of MPI's: nothing that can fail comes before one. */
-    m->packed_max = c->facts.mpi_only ? ROOM_BYTES : PACKED_BYTES;
-    if (c->size == 1 || (c->facts.mpi_only && c->device.possible))
-        return reduce_each(m);
-    return reduce_packed(m);
+    /*
+     * Nobody looks after a rank that fails before a call of MPI's: nothing that can fail comes before one. But after a failure peers may still be in the
+     * call, with the batches of a call of Tiara's.
+     */
+    m->packed_max = c->facts.mpi_only && !c->broken ? ROOM_BYTES : PACKED_BYTES;
+    return c->size == 1 ? reduce_each(m) : reduce_packed(m);
 }
 
 int TIARA_Allreduce_multi(int n, const void *const *sendbufs, void *const *recvbufs,

@@ -21,20 +21,28 @@ bool tiara_near_is(const void *buf)
 
 /*
  * By a blocking collective of MPI, as what follows is one: it has no watchdog, since the communicator may have been given up and its
- * ranks go on in MPI together; and it cannot be mixed up with an exchange that a rank left behind when it gave up.
+ * ranks go on in MPI together; and it cannot be mixed up with an exchange that a rank left behind when it gave up. Over the private communicator where there is
+ * one, since the program may use its own while a call in a stream has to be met by another thread.
  */
 enum tiara_err tiara_near_agree(struct tiara_comm *c, enum tiara_err mine)
 {
+    MPI_Comm comm = c->net != MPI_COMM_NULL ? c->net : c->comm;
     int good = mine == TIARA_OK, all = 1;
 
+    tiara_stream_rest(c);
+    if (c->calls_left > 0) {
+        c->calls_left--;
+        tiara_error("another rank of the communicator failed in this call or a later one");
+        return tiara_err_first(mine, TIARA_ERR_PEER);
+    }
     if (!c->device.possible || c->size == 1 || c->inter)
         return mine;
-    if (PMPI_Allreduce(&good, &all, 1, MPI_INT, MPI_MIN, c->comm) != MPI_SUCCESS)
+    if (PMPI_Allreduce(&good, &all, 1, MPI_INT, MPI_MIN, comm) != MPI_SUCCESS)
         return TIARA_ERR_MPI;
     if (good && !all) {
-        tiara_error("another rank of the communicator has no host memory for a call that goes to "
-                    "the MPI below");
-        return TIARA_ERR_NOMEM;
+        tiara_error("another rank of the communicator could not begin a call that goes to the MPI "
+                    "below");
+        return TIARA_ERR_PEER;
     }
     return mine;
 }

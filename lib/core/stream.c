@@ -63,16 +63,21 @@ static enum tiara_err await_gate(void *gate)
 
 /* ---- the proxy ---- */
 
+/* When the communicator has been given up, the others have this call done by the MPI, and learn here that it cannot be done. */
 static enum tiara_err run_job(struct tiara_comm *c, struct job *job)
 {
     enum tiara_err err = await_gate(job->gate);
 
-    if (err == TIARA_OK && !c->facts.mpi_only)
-        err = tiara_device_run_choice(c, &job->call, &job->choice);
-    else if (err == TIARA_OK)
-        err = TIARA_ERR_PEER;
-    if (err != TIARA_OK)
-        tiara_comm_give_up(c);
+    if (c->facts.mpi_only) {
+        err = tiara_near_agree(c, tiara_err_first(err, TIARA_ERR_PEER));
+    } else {
+        if (err == TIARA_OK)
+            err = tiara_device_run_choice(c, &job->call, &job->choice);
+        if (err != TIARA_OK)
+            tiara_comm_give_up_in(c, job->call.number);
+        if (err == TIARA_ERR_UNSUPPORTED)
+            err = tiara_near_agree(c, TIARA_ERR_PEER);
+    }
     tiara_device()->stream->pass(job->gate);
     return err;
 }
@@ -143,6 +148,18 @@ void tiara_stream_fini(struct tiara_comm *c)
     c->device.proxy = NULL;
 }
 
+void tiara_stream_rest(struct tiara_comm *c)
+{
+    struct tiara_proxy *p = c->device.proxy;
+
+    if (!p || pthread_equal(p->thread, pthread_self()))
+        return;
+    pthread_mutex_lock(&p->lock);
+    while (p->first)
+        pthread_cond_wait(&p->changed, &p->lock);
+    pthread_mutex_unlock(&p->lock);
+}
+
 /* What calls have failed with since the last look. @all: waits until the proxy has none left. */
 static enum tiara_err look_back(struct tiara_comm *c, bool all)
 {
@@ -150,10 +167,10 @@ static enum tiara_err look_back(struct tiara_comm *c, bool all)
     enum tiara_err err = TIARA_OK;
     bool idle;
 
+    if (all)
+        tiara_stream_rest(c);
     if (p) {
         pthread_mutex_lock(&p->lock);
-        while (all && p->first)
-            pthread_cond_wait(&p->changed, &p->lock);
         err = p->err;
         p->err = TIARA_OK;
         pthread_mutex_unlock(&p->lock);
@@ -196,8 +213,8 @@ static enum tiara_err hand_over(struct tiara_comm *c, const struct tiara_call *c
  * Now: waits for what the stream has before it, and returns when the result is there. The gate is opened before the call, which may
  * free memory, and CUDA waits for all streams then.
  */
-static int run_now(struct tiara_comm *c, const struct tiara_call *call, MPI_Datatype type,
-    MPI_Op op, struct CUstream_st *stream)
+static int run_now(struct tiara_comm *c, struct tiara_call *call, MPI_Datatype type, MPI_Op op,
+    struct CUstream_st *stream)
 {
     const struct tiara_gpu *gpu = tiara_device();
     const void *in = call->in == call->out ? MPI_IN_PLACE : call->in;
@@ -208,10 +225,8 @@ static int run_now(struct tiara_comm *c, const struct tiara_call *call, MPI_Data
         err = await_gate(gate);
         gpu->stream->pass(gate);
     }
-    if (err != TIARA_OK) {
-        tiara_comm_give_up(c);
-        return tiara_core_raise(c->comm, err);
-    }
+    if (err != TIARA_OK)
+        return tiara_call_fail(c, call, err);
     c->ncalls--; /* it is this call */
     return TIARA_Allreduce_c(in, call->out, (MPI_Count)call->count, type, op, c->comm);
 }
@@ -298,18 +313,14 @@ static int run_on_stream(struct tiara_comm *c, struct tiara_call *call, MPI_Data
         return tiara_core_raise(c->comm, run_alone(call, capturing, stream));
     if (err == TIARA_OK && call->elem.redop && !c->facts.mpi_only)
         err = tiara_device_prepare_choice(c, call, !capturing, &choice);
-    if (err != TIARA_OK) {
-        tiara_comm_give_up(c);
-        return tiara_core_raise(c->comm, err);
-    }
+    if (err != TIARA_OK)
+        return tiara_call_fail(c, call, err);
     if (choice.path == TIARA_PATH_MPI || (c->layout.nnodes > 1 && !is_multi_threaded())) {
         if (!capturing)
             return run_now(c, call, type, op, stream);
     } else if (!capturing || c->layout.nnodes == 1) {
         err = enqueue(c, call, &choice, stream);
-        if (err != TIARA_OK)
-            tiara_comm_give_up(c);
-        return tiara_core_raise(c->comm, err);
+        return err == TIARA_OK ? MPI_SUCCESS : tiara_call_fail(c, call, err);
     }
     tiara_error(
         "rank %d of the communicator: TIARA_Allreduce_on_stream cannot be captured here: %s",
@@ -350,9 +361,7 @@ int TIARA_Allreduce_on_stream(const void *sendbuf, void *recvbuf, MPI_Count coun
         err = check_buffers(c, &call);
     if (err == TIARA_OK)
         return run_on_stream(c, &call, datatype, op, stream);
-    tiara_call_begin(c, &call);
-    tiara_comm_give_up(c);
-    return tiara_core_raise(comm, err);
+    return tiara_call_fail(c, &call, err);
 }
 
 struct idle {

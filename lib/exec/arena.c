@@ -107,6 +107,26 @@ void tiara_arena_fail(struct tiara_arena *a, bool innocent)
     tiara_store_release(&a->ctl[a->index]->failed, failed_word(a, innocent));
 }
 
+bool tiara_arena_last_call(const struct tiara_arena *a, int64_t *after_out)
+{
+    bool found = false;
+
+    for (int i = 0; i < a->size; i++) {
+        /* [arena.failed] acquire: pairs with tiara_arena_fail. */
+        uint64_t failed = tiara_load_acquire(&a->ctl[i]->failed);
+        uint64_t last =
+            (failed >> 1) - (failed & 1); /* an innocent rank has left before its call */
+        int64_t after = (int32_t)((uint32_t)(last - a->call) << 1) / 2; /* of 31 bits */
+
+        if (failed == 0 || i == a->index || (failed ^ failed_word(a, false)) >> 32 != 0)
+            continue;
+        if (!found || after < *after_out)
+            *after_out = after;
+        found = true;
+    }
+    return found;
+}
+
 enum tiara_err tiara_arena_has_left(const struct tiara_arena *a, int i)
 {
     /* [arena.failed] acquire: pairs with tiara_arena_fail. */

@@ -174,6 +174,12 @@ TIARA_MUST_USE enum tiara_err tiara_arena_compare(struct tiara_arena *a, int pee
 void tiara_arena_fail(struct tiara_arena *a, bool innocent);
 
 /*
+ * The last call on the current communicator that a rank of the node took part in before it failed or left, as its distance from the current call: negative
+ * when it lies before. Of several ranks the one that ended first counts. Returns false when all peers are still there.
+ */
+bool tiara_arena_last_call(const struct tiara_arena *a, int64_t *after_out);
+
+/*
  * For a wait that does not end: TIARA_ERR_MISMATCH when a peer called differently, TIARA_ERR_PEER when it gave up this call,
  * TIARA_ERR_UNSUPPORTED when it left the arena for another reason: then no result has been written, and the call can go another way.
  * @first: also logs which peers have not come to the current call.

@@ -65,8 +65,33 @@ enum kind {
     BLOCKING,
     IN_PLACE,
     UNKNOWN_TYPE, /* to kernels */
-    ON_STREAM
+    ON_STREAM,
+    AHEAD
 };
+
+/* Calls on the stream that nobody waits for in between, so that ranks are several calls apart when one fails. All are made. */
+static int make_calls_ahead(int count, MPI_Comm comm)
+{
+    enum {
+        PARTS = 5
+    };
+    int part = count / PARTS, err = MPI_SUCCESS;
+    for (int k = 0; k < PARTS; k++) {
+        int now = TIARA_Allreduce_on_stream(
+            send + k * part, recv + k * part, part, MPI_FLOAT, MPI_SUM, comm, stream);
+        err = err == MPI_SUCCESS ? now : err;
+    }
+    int now = TIARA_Comm_synchronize(comm);
+    return err == MPI_SUCCESS ? now : err;
+}
+
+/* After an error calls may still be under way in the stream. */
+static int end_calls(int err)
+{
+    if (err != MPI_SUCCESS)
+        AGAIN(StreamSynchronize(stream));
+    return err;
+}
 
 static int make_call(enum kind kind, int count, MPI_Comm comm)
 {
@@ -78,7 +103,9 @@ static int make_call(enum kind kind, int count, MPI_Comm comm)
         return TIARA_Allreduce(send, recv, count / 2, MPI_C_FLOAT_COMPLEX, MPI_SUM, comm);
     case ON_STREAM:
         err = TIARA_Allreduce_on_stream(send, recv, count, MPI_FLOAT, MPI_SUM, comm, stream);
-        return err == MPI_SUCCESS ? TIARA_Comm_synchronize(comm) : err;
+        return end_calls(err == MPI_SUCCESS ? TIARA_Comm_synchronize(comm) : err);
+    case AHEAD:
+        return end_calls(make_calls_ahead(count, comm));
     default:
         return TIARA_Allreduce(send, recv, count, MPI_FLOAT, MPI_SUM, comm);
     }
@@ -113,7 +140,7 @@ static void run_round(int round)
         enum kind kind;
         int count;
     } calls[] = {{BLOCKING, 4}, {IN_PLACE, 6000}, {BLOCKING, MOST}, {ON_STREAM, 300},
-        {UNKNOWN_TYPE, 2000}, {IN_PLACE, 30000}, {BLOCKING, 4}, {BLOCKING, 9000}};
+        {UNKNOWN_TYPE, 2000}, {AHEAD, 500}, {IN_PLACE, 30000}, {BLOCKING, 4}, {BLOCKING, 9000}};
     enum {
         CALLS = sizeof calls / sizeof calls[0]
     };
@@ -123,7 +150,7 @@ static void run_round(int round)
     MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
     for (int k = 0; k < CALLS; k++)
         failures += !try_call(calls[k].kind, calls[k].count, 10 * round + k, comm);
-    if (failures > 2) {
+    if (failures > 4) {
         fprintf(stderr, "rank %d: round %d: %d calls failed\n", mt_rank, round, failures);
         wrong++;
     }
@@ -319,8 +346,9 @@ static void run_batch(struct batch *batch)
     char text[1500], rounds[20];
     if (batch->n == 0)
         return;
-    /* What could not be closed is open still when it is opened again, which the stand-in would end the process for. */
-    bool is_strict = !strstr(batch->failures, "Close");
+    /* What could not be closed is open still when it is opened again, and what is called on a device that could not be made current is called on another. The stand-in would end
+     * the process for either. */
+    bool is_strict = !strstr(batch->failures, "Close") && !strstr(batch->failures, "SetDevice");
     snprintf(text, sizeof text, "%s STANDIN_STRICT=%d STANDIN_FAIL_RANK=1 STANDIN_FAIL=%s",
         batch->variables, is_strict, batch->failures);
     snprintf(rounds, sizeof rounds, "%d", JOB_ROUNDS);
