@@ -379,7 +379,7 @@ bool tiara_near_is(const void *buf);
 TIARA_MUST_USE enum tiara_err tiara_near_open(struct tiara_comm *c, struct tiara_near *near,
     const void *buf, size_t count, MPI_Datatype type, bool fetch);
 /*
- * Before a call goes to the MPI below: whether all ranks can begin it, with the copies that it needs. Collective over c->comm, where GPU memory is possible
+ * Before a call goes to the MPI below: whether all ranks can begin it, with the copies that it needs. Collective, where GPU memory is possible
  * at all. Errors: @mine; TIARA_ERR_PEER when another rank cannot.
  */
 TIARA_MUST_USE enum tiara_err tiara_near_agree(struct tiara_comm *c, enum tiara_err mine);

@@ -135,8 +135,7 @@ static int64_t calls_left(const struct tiara_comm *c, uint64_t done)
 
     if (!c->device.possible || c->layout.nnodes > 1 || c->arena->posted)
         return 0;
-    c->arena->call = done;
-    return tiara_arena_last_call(c->arena, &after) ? after : 0;
+    return tiara_arena_last_call(c->arena, done, &after) ? after : 0;
 }
 
 /* Before the end of call @number. */

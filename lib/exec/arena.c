@@ -107,7 +107,7 @@ void tiara_arena_fail(struct tiara_arena *a, bool innocent)
     tiara_store_release(&a->ctl[a->index]->failed, failed_word(a, innocent));
 }
 
-bool tiara_arena_last_call(const struct tiara_arena *a, int64_t *after_out)
+bool tiara_arena_last_call(const struct tiara_arena *a, uint64_t call, int64_t *after_out)
 {
     bool found = false;
 
@@ -116,7 +116,7 @@ bool tiara_arena_last_call(const struct tiara_arena *a, int64_t *after_out)
         uint64_t failed = tiara_load_acquire(&a->ctl[i]->failed);
         uint64_t last =
             (failed >> 1) - (failed & 1); /* an innocent rank has left before its call */
-        int64_t after = (int32_t)((uint32_t)(last - a->call) << 1) / 2; /* of 31 bits */
+        int64_t after = (int32_t)((uint32_t)(last - call) << 1) / 2; /* of 31 bits */
 
         if (failed == 0 || i == a->index || (failed ^ failed_word(a, false)) >> 32 != 0)
             continue;

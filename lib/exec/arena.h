@@ -174,10 +174,10 @@ TIARA_MUST_USE enum tiara_err tiara_arena_compare(struct tiara_arena *a, int pee
 void tiara_arena_fail(struct tiara_arena *a, bool innocent);
 
 /*
- * The last call on the current communicator that a rank of the node took part in before it failed or left, as its distance from the current call: negative
+ * The last call on the current communicator that a rank of the node took part in before it failed or left, as its distance from call @call: negative
  * when it lies before. Of several ranks the one that ended first counts. Returns false when all peers are still there.
  */
-bool tiara_arena_last_call(const struct tiara_arena *a, int64_t *after_out);
+bool tiara_arena_last_call(const struct tiara_arena *a, uint64_t call, int64_t *after_out);
 
 /*
  * For a wait that does not end: TIARA_ERR_MISMATCH when a peer called differently, TIARA_ERR_PEER when it gave up this call,

@@ -4,23 +4,10 @@
 #include "dying.h"
 #include "test.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-static int names_in_shm(const char *part)
-{
-    DIR *dir = opendir("/dev/shm");
-    int n = 0;
-    for (struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir))
-        n += strstr(entry->d_name, part) != NULL;
-    if (dir)
-        closedir(dir);
-    return n;
-}
 
 void tiara_dying_job(const char *role, int nranks, const char *variables)
 {
@@ -28,7 +15,7 @@ void tiara_dying_job(const char *role, int nranks, const char *variables)
     ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
     ck_assert_int_gt(len, 0);
     self[len] = '\0';
-    int before = names_in_shm("tiara");
+    int before = tiara_test_count_entries("/dev/shm", "tiara");
     snprintf(command, sizeof command,
         "TIARA_TEST_ROLE=%s %s %s -n %d '%s' </dev/null >/dev/null 2>&1", role, variables,
         getenv("TIARA_TEST_MPIRUN"), nranks, self);
@@ -36,5 +23,5 @@ void tiara_dying_job(const char *role, int nranks, const char *variables)
     ck_assert_msg(
         WIFEXITED(status) && WEXITSTATUS(status) != 0, "%s: status %x", command, (unsigned)status);
     ck_assert_msg(WEXITSTATUS(status) != 124 && WEXITSTATUS(status) != 142, "%s: it hung", command);
-    ck_assert_int_eq(names_in_shm("tiara"), before);
+    ck_assert_int_eq(tiara_test_count_entries("/dev/shm", "tiara"), before);
 }

@@ -3,6 +3,7 @@
  * its harness proves nothing.
  */
 #include "test/harness/test.h"
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -167,4 +168,16 @@ char *tiara_test_stderr_end(char *text, size_t size)
     close(real_stderr);
     captured = real_stderr = -1;
     return text;
+}
+
+int tiara_test_count_entries(const char *path, const char *part)
+{
+    DIR *dir = opendir(path);
+    int n = 0;
+
+    for (struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir))
+        n += strstr(entry->d_name, part) != NULL;
+    if (dir)
+        closedir(dir);
+    return n;
 }

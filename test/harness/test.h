@@ -55,6 +55,9 @@ void tiara_test_guarded_init(struct tiara_test_guarded *guarded, size_t bytes, s
 bool tiara_test_guarded_is_intact(const struct tiara_test_guarded *guarded);
 void tiara_test_guarded_fini(struct tiara_test_guarded *guarded);
 
+/* Entries of a directory whose names contain @part. */
+int tiara_test_count_entries(const char *path, const char *part);
+
 /* From begin to end, stderr of the whole process goes into @text. Not to be nested. */
 void tiara_test_stderr_begin(void);
 /* Returns @text, cut at @size - 1 characters. */

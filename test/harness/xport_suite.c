@@ -7,7 +7,6 @@
 #include "base/alloc.h"
 #include "base/sync.h"
 
-#include <dirent.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,18 +146,6 @@ enum tiara_err suite_req_wait(struct suite_rank *r, void *x, struct tiara_xport_
     return err;
 }
 
-static int descriptors_count(void)
-{
-    DIR *dir = opendir("/proc/self/fd");
-    int n = 0;
-
-    while (dir != NULL && readdir(dir) != NULL)
-        n++;
-    if (dir != NULL)
-        closedir(dir);
-    return n;
-}
-
 /* Mappings whose file's name begins with @name. */
 static int mappings_count(const char *name)
 {
@@ -185,7 +172,7 @@ struct suite_holdings suite_holdings(struct suite_rank *r)
         h.pieces = tiara_alloc_live();
         h.segments = mappings_count("/memfd:tiara");
         if (r->suite->ranks != TIARA_SUITE_MPI) {
-            h.descriptors = descriptors_count();
+            h.descriptors = tiara_test_count_entries("/proc/self/fd", "");
             h.named = mappings_count("/dev/shm");
         }
     }

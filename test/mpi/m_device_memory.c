@@ -10,9 +10,9 @@
 /* tiara-test: mpirun 2 TIARA_TEST_MEMORY=device STANDIN_DELAY_US=3000 TIARA_TEST_SWEEP=0 */
 #include "mpi_run.h"
 #include "mpi_type.h"
+#include "test.h"
 #include "tiara.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,17 +89,6 @@ START_TEST(test_device_memory_allocated_again_is_new)
 }
 END_TEST
 
-static int count_descriptors(void)
-{
-    DIR *dir = opendir("/proc/self/fd");
-    int n = 0;
-    while (dir && readdir(dir))
-        n++;
-    if (dir)
-        closedir(dir);
-    return n;
-}
-
 static int count_mappings(void)
 {
     FILE *file = fopen("/proc/self/maps", "r");
@@ -138,11 +127,11 @@ START_TEST(test_device_buffers_by_the_thousand_leave_nothing)
     int small = mt_sweep() > 0 ? 9500 : 900, mapped = mt_sweep() > 0 ? 400 : 80;
     use_buffers(100, 0);
     use_buffers(70, 270000);
-    int descriptors = count_descriptors(), mappings = count_mappings();
+    int descriptors = tiara_test_count_entries("/proc/self/fd", ""), mappings = count_mappings();
     use_buffers(small, 0);
     use_buffers(mapped, 270000);
-    mt_check(count_descriptors() <= descriptors + 4, "%d open files, then %d", descriptors,
-        count_descriptors());
+    mt_check(tiara_test_count_entries("/proc/self/fd", "") <= descriptors + 4,
+        "%d open files, then %d", descriptors, tiara_test_count_entries("/proc/self/fd", ""));
     mt_check(count_mappings() <= mappings + 40, "%d mappings, then %d", mappings, count_mappings());
     mt_agree();
 }

@@ -7,9 +7,9 @@
 /* tiara-test: mpirun 2 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=-1 */
 #include "mpi_run.h"
 #include "mpi_type.h"
+#include "test.h"
 #include "tiara.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,18 +26,6 @@ static long resident_kib(void)
     if (file)
         fclose(file);
     return kib;
-}
-
-/* Entries of a directory whose names contain @part. */
-static int count_entries(const char *path, const char *part)
-{
-    DIR *dir = opendir(path);
-    int n = 0;
-    for (struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir))
-        n += strstr(entry->d_name, part) != NULL;
-    if (dir)
-        closedir(dir);
-    return n;
 }
 
 static int count_mappings(void)
@@ -82,13 +70,13 @@ START_TEST(test_comms_made_and_freed_leave_nothing)
     const int n = mt_sweep() > 1 ? 10000 : mt_sweep() > 0 ? 2000 : mt_sweep() == 0 ? 1000 : 200;
     make_and_free(n / 5, 0);
     long kib = resident_kib();
-    int fds = count_entries("/proc/self/fd", ""), maps = count_mappings();
+    int fds = tiara_test_count_entries("/proc/self/fd", ""), maps = count_mappings();
     make_and_free(n - n / 5, n);
-    mt_check(count_entries("/proc/self/fd", "") <= fds + 3, "%d open files, then %d", fds,
-        count_entries("/proc/self/fd", ""));
+    mt_check(tiara_test_count_entries("/proc/self/fd", "") <= fds + 3, "%d open files, then %d",
+        fds, tiara_test_count_entries("/proc/self/fd", ""));
     mt_check(count_mappings() <= maps + 20, "%d mappings, then %d", maps, count_mappings());
     mt_check(resident_kib() < kib + 16 * 1024, "resident: %ld KiB, then %ld", kib, resident_kib());
-    mt_check(count_entries("/dev/shm", "tiara") == 0, "left in /dev/shm");
+    mt_check(tiara_test_count_entries("/dev/shm", "tiara") == 0, "left in /dev/shm");
     mt_agree();
 }
 END_TEST
