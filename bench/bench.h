@@ -1,9 +1,10 @@
 /*
  * What tiara-bench's files share: options, types, test data, buffers, timing, output.
  *
- * The one idea: a *run* is one collective on one communicator, measured for one or two *sides* (Tiara, and the MPI
- * below it or NCCL) over a list of sizes. Everything that decides how long or how often something is done is a
- * function of values that are equal on all ranks, so the ranks never have to agree by luck.
+ * The one idea: a *run* is one collective on one communicator, measured for one or two *sides*
+ * (Tiara, and the MPI below it or NCCL) over a list of sizes. Everything that decides how long or
+ * how often something is done is a function of values that are equal on all ranks, so the ranks
+ * never have to agree by luck.
  *
  * Only tiara.h and MPI are used, as any program would. Functions that print, print on rank 0 only.
  */
@@ -24,7 +25,8 @@ enum {
     BENCH_GUARD_BYTES = 64
 }; /* behind each receive buffer */
 
-/* Exit status of the programs: WRONG is a wrong result of Tiara, FAILED a bad option or a run that could not be made. */
+/* Exit status of the programs: WRONG is a wrong result of Tiara, FAILED a bad option or a run that
+ * could not be made. */
 enum {
     BENCH_EXIT_OK = 0,
     BENCH_EXIT_WRONG = 1,
@@ -70,19 +72,23 @@ struct bench_op {
     bool in_mpi;
 };
 
-/* Any case, with or without "mpi_", "tiara_" and "_t". NULL when there is none; then why[@size] lists the names. */
+/* Any case, with or without "mpi_", "tiara_" and "_t". NULL when there is none; then why[@size]
+ * lists the names. */
 const struct bench_type *bench_type_find(const char *name, char *why, size_t size);
 const struct bench_op *bench_op_find(const char *name, char *why, size_t size);
 /* Valid between MPI_Init and MPI_Finalize. */
 MPI_Datatype bench_type_mpi(const struct bench_type *type);
 MPI_Op bench_op_mpi(const struct bench_op *op);
 
-/* ---- numbers in options (bench_parse.c); all return false and write a sentence to why on bad text ---- */
+/* ---- numbers in options (bench_parse.c); all return false and write a sentence to why on bad text
+ * ---- */
 
 struct bench_why {
     char text[BENCH_WHY_SIZE]; /* empty = nothing to complain about */
 };
-/* printf into @why; returns false, so that a parser can end with it. The first complaint is kept. */
+/*
+ * printf into @why; returns false, so that a parser can end with it. The first complaint is kept.
+ */
 bool bench_complain(struct bench_why *why, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* "4096", "64k", "1M", "2G": powers of 1024. */
@@ -121,7 +127,9 @@ struct bench_options {
     long iterations; /* 0 = chosen per size */
     long warmup; /* -1 = chosen per size */
     double max_time; /* seconds per size and side; 0 = no bound */
-    /* Bytes that each rank's buffers shall cover, or BENCH_WHOLE_CACHE; 0 = reuse the same buffers. */
+    /*
+     * Bytes that each rank's buffers shall cover, or BENCH_WHOLE_CACHE; 0 = reuse the same buffers.
+     */
     size_t off_cache;
     bool side[BENCH_NSIDES]; /* one or two, of which one is Tiara */
     bool cuda; /* the buffers are in GPU memory */
@@ -134,7 +142,8 @@ struct bench_options {
     long fault_rank,
         fault_index; /* of the tests: spoil this element of Tiara's result; rank -1 = off */
 };
-/* argv is equal on all ranks, so the result is too. Sets TIARA_ variables; call it before any TIARA_ function. */
+/* argv is equal on all ranks, so the result is too. Sets TIARA_ variables; call it before any
+ * TIARA_ function. */
 bool bench_options_parse(struct bench_options *opts, int argc, char **argv, struct bench_why *why);
 void bench_options_print_help(FILE *out);
 const char *bench_coll_name(enum bench_coll coll);
@@ -181,7 +190,8 @@ bool bench_data_init(struct bench_data *data, const struct bench_options *opts, 
 void bench_data_fini(struct bench_data *data);
 /* @count elements of this rank's input, from index 0. */
 void bench_data_fill(const struct bench_data *data, void *dst, size_t count);
-/* Compares with the closed form (or, @input, with this rank's input); false: @why names the first difference. */
+/* Compares with the closed form (or, @input, with this rank's input); false: @why names the first
+ * difference. */
 bool bench_data_check(const struct bench_data *data, const void *got,
     const struct bench_shape *shape, struct bench_why *why);
 bool bench_data_check_input(
@@ -196,7 +206,8 @@ enum bench_buffer {
     BENCH_SEND,
     BENCH_RECV
 };
-/* Indexed by enum bench_buffer. Near: what the CPU reaches; slot 0 itself, or pinned memory as large as a slot. */
+/* Indexed by enum bench_buffer. Near: what the CPU reaches; slot 0 itself, or pinned memory as
+ * large as a slot. */
 struct bench_buffers {
     char *slots[2]; /* owned; nslots slots each, pages of their own */
     char *near[2]; /* owned when it is not slot 0 */
@@ -205,13 +216,15 @@ struct bench_buffers {
     size_t off_cache; /* bytes that they were to cover */
     struct bench_device *device; /* borrowed; NULL: host memory */
 };
-/* Collective. Checks first that the memory is there, then allocates; all ranks return the same. @device: NULL: host memory. */
+/* Collective. Checks first that the memory is there, then allocates; all ranks return the same.
+ * @device: NULL: host memory. */
 bool bench_buffers_init(struct bench_buffers *buffers, const struct bench_options *opts,
     const struct bench_shape *largest, struct bench_device *device, MPI_Comm comm,
     struct bench_why *why);
 void bench_buffers_fini(struct bench_buffers *buffers);
 char *bench_buffers_slot(const struct bench_buffers *buffers, enum bench_buffer which, size_t slot);
-/* The first @bytes of a slot become those of near, and the other way round. False after the device kept the failure. */
+/* The first @bytes of a slot become those of near, and the other way round. False after the device
+ * kept the failure. */
 bool bench_buffers_store(
     const struct bench_buffers *buffers, enum bench_buffer which, size_t slot, size_t bytes);
 bool bench_buffers_fetch(
@@ -237,16 +250,18 @@ struct bench_run {
 bool bench_run_init(struct bench_run *run, const struct bench_options *opts, struct bench_why *why);
 void bench_run_fini(struct bench_run *run);
 /*
- * The measured call; an MPI error code. It may only have been enqueued: the data are there after bench_run_wait,
- * and errors of Tiara's after bench_run_settle.
+ * The measured call; an MPI error code. It may only have been enqueued: the data are there after
+ * bench_run_wait, and errors of Tiara's after bench_run_settle.
  */
 int bench_run_call(const struct bench_run *run, enum bench_side side,
     const struct bench_shape *shape, size_t slot);
 int bench_run_wait(const struct bench_run *run, enum bench_side side);
 int bench_run_settle(const struct bench_run *run, enum bench_side side);
-/* Whether @code is MPI_SUCCESS on all ranks; else @why says what failed on the lowest one. Collective. */
+/* Whether @code is MPI_SUCCESS on all ranks; else @why says what failed on the lowest one.
+ * Collective. */
 bool bench_run_agree(const struct bench_run *run, int code, struct bench_why *why);
-/* One call with fresh data, checked everywhere. Collective; false on all ranks with the lowest bad rank's difference. */
+/* One call with fresh data, checked everywhere. Collective; false on all ranks with the lowest bad
+ * rank's difference. */
 bool bench_run_check(struct bench_run *run, enum bench_side side, const struct bench_shape *shape,
     struct bench_why *why);
 
@@ -265,7 +280,8 @@ struct bench_result {
     struct bench_ratio ratio; /* both sides only */
     bool valid[BENCH_NSIDES]; /* true also when not checked */
 };
-/* Collective. Fills batch, samples and, on rank 0, stats and ratio. False: no memory for the samples, or a call failed. */
+/* Collective. Fills batch, samples and, on rank 0, stats and ratio. False: no memory for the
+ * samples, or a call failed. */
 bool bench_time(struct bench_run *run, struct bench_result *result, struct bench_why *why);
 
 /* ---- output (bench_print.c, bench_json.c) ---- */

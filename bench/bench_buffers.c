@@ -1,9 +1,9 @@
 /*
  * The buffers of a run: slots on pages of their own, so that neither side is lucky with alignment.
  *
- * With --off-cache there are so many slots that, used in turn, each is out of the cache when its turn comes. The
- * memory is compared with what the node has free before it is taken: a benchmark that brings its node to
- * swapping measures the swap, and one that is killed says nothing.
+ * With --off-cache there are so many slots that, used in turn, each is out of the cache when its
+ * turn comes. The memory is compared with what the node has free before it is taken: a benchmark
+ * that brings its node to swapping measures the swap, and one that is killed says nothing.
  */
 #include "bench.h"
 #include "bench_device.h"

@@ -1,10 +1,11 @@
 /*
- * Test data with a known outcome: every input element is a function of rank and index, every result has a
- * closed form that is computed here in integers, never by the library under test.
+ * Test data with a known outcome: every input element is a function of rank and index, every result
+ * has a closed form that is computed here in integers, never by the library under test.
  *
  * What makes the data good:
- *   - all numbers are integers so small that every partial sum, in any order, is exact in the element type; so
- *     results are compared bit by bit, also in 8-bit floats. Sums of 8- and 16-bit integers wrap on purpose.
+ *   - all numbers are integers so small that every partial sum, in any order, is exact in the
+ *     element type; so results are compared bit by bit, also in 8-bit floats. Sums of 8- and 16-bit
+ *     integers wrap on purpose.
  *   - the index goes through a hash, so that a block in the wrong place differs almost everywhere;
  *   - ranks weigh differently, so that a rank left out, or counted twice, shows.
  *
@@ -12,13 +13,14 @@
  *   sum                w(r) h(i), w in 1..nweights, h in 1..nfactors      h(i) x sum of w
  *   prod               2 where the hash of i is odd, else 1               2 ^ ranks that speak
  *   min, max           c(i) +- the distance of r from a winner w(i)       c(i)
- *   band, bor, bxor    pattern(r) and/or hash(i)                          the same with all patterns combined
+ *   band, bor, bxor    pattern(r) and/or hash(i)                          the same with all
+ *   patterns combined
  *   land, lor, lxor    non-zero where r stands on the right side of w(i)  0 or 1
  *   avg                h(i) + d(r), the d(r) of all ranks cancel          h(i)
  *   (allgather)        hash of r and i, all bits                          the same
  *
- * With many ranks a narrow type leaves too little for each; then only every stride-th rank speaks at an
- * index, and the others put in the neutral element.
+ * With many ranks a narrow type leaves too little for each; then only every stride-th rank speaks
+ * at an index, and the others put in the neutral element.
  */
 #include "bench.h"
 #include <stdlib.h>
@@ -68,7 +70,8 @@ static int64_t min_of(int64_t a, int64_t b)
 
 static bool sums_init(struct bench_data *data, struct bench_why *why)
 {
-    /* At least 8 for each rank that speaks: weights 1 and 2, factors 1 to 4. A product of 6 twos fits int8. */
+    /* At least 8 for each rank that speaks: weights 1 and 2, factors 1 to 4. A product of 6 twos
+     * fits int8. */
     int64_t limit = exact_limit(data->type, data->op);
     int64_t speakers = data->op == BENCH_SUM ? min_of(limit / 8, data->nranks) : 6;
     data->stride = (int)((data->nranks + speakers - 1) / speakers);
@@ -128,7 +131,8 @@ void bench_data_fini(struct bench_data *data)
 
 /* ---- inputs and results ---- */
 
-/* The middle of the values at @index; in unsigned types they straddle the sign bit of the signed ones. */
+/* The middle of the values at @index; in unsigned types they straddle the sign bit of the signed
+ * ones. */
 static uint64_t centre(const struct bench_data *data, uint64_t index)
 {
     bool is_narrow = data->type->kind == BENCH_E4M3 || data->type->kind == BENCH_E5M2;

@@ -1,9 +1,9 @@
 /*
  * The CUDA runtime, opened at run time: bench_device.h has the table.
  *
- * All copies go through one stream of this program's own and are waited for there. cudaMemcpy would do from pinned
- * memory, but from pageable memory it may return before the bytes are in place, and the next call reads them from
- * another stream.
+ * All copies go through one stream of this program's own and are waited for there. cudaMemcpy would
+ * do from pinned memory, but from pageable memory it may return before the bytes are in place, and
+ * the next call reads them from another stream.
  */
 #include "bench_device.h"
 #include <dlfcn.h>
@@ -93,7 +93,8 @@ static int attribute(const struct bench_device *device, int which, int ordinal)
     return device->cuda.DeviceGetAttribute(&value, which, ordinal) == 0 ? value : 0;
 }
 
-/* Which GPU of the machine it is: ordinals mean different ones to processes with different CUDA_VISIBLE_DEVICES. */
+/* Which GPU of the machine it is: ordinals mean different ones to processes with different
+ * CUDA_VISIBLE_DEVICES. */
 static int64_t place_of(const struct bench_device *device, int ordinal)
 {
     return (int64_t)attribute(device, ATTRIBUTE_PCI_DOMAIN, ordinal) << 32 |

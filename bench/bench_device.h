@@ -1,10 +1,10 @@
 /*
- * What tiara-bench needs of a GPU machine: memory, copies and a stream of the CUDA runtime, and NCCL to compare
- * with.
+ * What tiara-bench needs of a GPU machine: memory, copies and a stream of the CUDA runtime, and
+ * NCCL to compare with.
  *
- * The program links against neither. Both are opened at run time, when an option asks for them, through small
- * tables of functions whose few types are written here by hand: enumerations and error codes are int, handles are
- * pointers. So one program serves machines with and without GPUs.
+ * The program links against neither. Both are opened at run time, when an option asks for them,
+ * through small tables of functions whose few types are written here by hand: enumerations and
+ * error codes are int, handles are pointers. So one program serves machines with and without GPUs.
  */
 #ifndef TIARA_BENCH_DEVICE_H
 #define TIARA_BENCH_DEVICE_H
@@ -30,7 +30,8 @@ struct bench_cuda {
     int (*StreamDestroy)(void *stream);
 };
 
-/* This rank's GPU. The failure is of the first CUDA or NCCL call that failed, for whoever reports that the run did. */
+/* This rank's GPU. The failure is of the first CUDA or NCCL call that failed, for whoever reports
+ * that the run did. */
 struct bench_device {
     struct bench_cuda cuda;
     int version; /* of the runtime: 13000 = 13.0 */
@@ -43,9 +44,9 @@ struct bench_device {
 };
 
 /*
- * Opens the runtime and takes a GPU: the rank on the node, modulo the number of GPUs. Collective: all ranks
- * succeed, or all return false with the sentence of the lowest rank that could not. @device can be closed either
- * way.
+ * Opens the runtime and takes a GPU: the rank on the node, modulo the number of GPUs. Collective:
+ * all ranks succeed, or all return false with the sentence of the lowest rank that could not.
+ * @device can be closed either way.
  */
 bool bench_device_open(struct bench_device *device, MPI_Comm comm, struct bench_why *why);
 void bench_device_close(struct bench_device *device);
@@ -74,8 +75,9 @@ struct bench_nccl; /* opaque: the functions and a communicator */
 bool bench_nccl_knows(
     const struct bench_type *type, const struct bench_op *op, struct bench_why *why);
 /*
- * Opens NCCL and makes its communicator of @comm's ranks. Collective: all ranks succeed, or all return NULL with
- * the sentence of the lowest rank that could not. @device must be open, and outlive it.
+ * Opens NCCL and makes its communicator of @comm's ranks. Collective: all ranks succeed, or all
+ * return NULL with the sentence of the lowest rank that could not. @device must be open, and
+ * outlive it.
  */
 struct bench_nccl *bench_nccl_open(struct bench_device *device, const struct bench_options *opts,
     MPI_Comm comm, struct bench_why *why);
@@ -86,7 +88,8 @@ bool bench_nccl_allreduce(struct bench_nccl *nccl, const void *send, void *recv,
 /* 22105 = 2.21.5; 0 when it does not tell. */
 int bench_nccl_version(const struct bench_nccl *nccl);
 
-/* True on all ranks when @mine is on all; else @why becomes the sentence of the lowest rank that had one. Collective. */
+/* True on all ranks when @mine is on all; else @why becomes the sentence of the lowest rank that
+ * had one. Collective. */
 bool bench_all_ranks(bool mine, MPI_Comm comm, struct bench_why *why);
 
 #endif

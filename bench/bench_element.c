@@ -1,6 +1,6 @@
 /*
- * Single elements: integers to the bits of any type, and bits to text. Only the integers that bench_data.c uses
- * are converted, so nothing is ever rounded.
+ * Single elements: integers to the bits of any type, and bits to text. Only the integers that
+ * bench_data.c uses are converted, so nothing is ever rounded.
  */
 #include "bench.h"
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /*
- * The results as one JSON object. Rows are written as they come, so the file of a run that was killed lacks only
- * its end.
+ * The results as one JSON object. Rows are written as they come, so the file of a run that was
+ * killed lacks only its end.
  */
 #include "bench.h"
 #include "bench_device.h"

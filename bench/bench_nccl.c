@@ -1,8 +1,8 @@
 /*
  * NCCL, opened at run time: the third side that tiara-bench can measure.
  *
- * The prototypes and numbers are those of NCCL's interface, which has been stable since 2.0; a type or operator
- * that an older NCCL does not have yet is refused by it, in its own words.
+ * The prototypes and numbers are those of NCCL's interface, which has been stable since 2.0; a type
+ * or operator that an older NCCL does not have yet is refused by it, in its own words.
  */
 #include "bench_device.h"
 #include <dlfcn.h>

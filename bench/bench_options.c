@@ -1,9 +1,10 @@
 /*
- * The options of tiara-bench. One table is the list: getopt_long, the help text and the error messages
- * read it.
+ * The options of tiara-bench. One table is the list: getopt_long, the help text and the error
+ * messages read it.
  *
- * Names follow osu_allreduce where it has the option. What Tiara reads from its environment (algorithm,
- * leaders, chunk) is set there, so that the program needs no private way into the library.
+ * Names follow osu_allreduce where it has the option. What Tiara reads from its environment
+ * (algorithm, leaders, chunk) is set there, so that the program needs no private way into the
+ * library.
  */
 #include "bench.h"
 #include "bench_device.h"

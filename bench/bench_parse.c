@@ -1,5 +1,6 @@
 /*
- * Numbers in options. Strict: the whole text must be a number, in range; "12x" and "" are errors, never 12 and 0.
+ * Numbers in options. Strict: the whole text must be a number, in range; "12x" and "" are errors,
+ * never 12 and 0.
  */
 #include "bench.h"
 #include <errno.h>

@@ -1,5 +1,6 @@
 /*
- * The table on standard output: osu_allreduce's columns first, in its order and widths, ours behind them.
+ * The table on standard output: osu_allreduce's columns first, in its order and widths, ours behind
+ * them.
  */
 #include "bench.h"
 #include "bench_device.h"

@@ -1,9 +1,11 @@
 /*
- * One run: the measured call, and the check of its result. With -d cuda the check looks at copies of the buffers.
+ * One run: the measured call, and the check of its result. With -d cuda the check looks at copies
+ * of the buffers.
  *
- * A check goes over the whole vector, a guard behind the receive buffer, and the send buffer, which must not
- * change. The receive buffer holds junk before the call, so that a result that was never written is seen. The MPI
- * below is called by its PMPI_ names: a preloaded libtiara-pmpi must not turn it into Tiara.
+ * A check goes over the whole vector, a guard behind the receive buffer, and the send buffer, which
+ * must not change. The receive buffer holds junk before the call, so that a result that was never
+ * written is seen. The MPI below is called by its PMPI_ names: a preloaded libtiara-pmpi must not
+ * turn it into Tiara.
  */
 #include "bench.h"
 #include "bench_device.h"

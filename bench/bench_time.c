@@ -1,15 +1,16 @@
 /*
  * Timing one size.
  *
- * A *sample* is one barrier and then a batch of calls back to back between two readings of the clock; its time is
- * that of the slowest rank, divided by the calls. A batch lasts 200 us or more, because the ranks leave a barrier
- * up to a microsecond apart, as long as a small call takes, and several context switches when they share cores.
- * With --stream the batch is enqueued, and the second reading is when the stream has passed it. In a run of two
- * sides the samples alternate, and the side that goes first alternates too: what disturbs the machine for longer
- * than a sample disturbs both sides alike, and the ratio of the two samples of a round hardly feels it.
+ * A *sample* is one barrier and then a batch of calls back to back between two readings of the
+ * clock; its time is that of the slowest rank, divided by the calls. A batch lasts 200 us or more,
+ * because the ranks leave a barrier up to a microsecond apart, as long as a small call takes, and
+ * several context switches when they share cores. With --stream the batch is enqueued, and the
+ * second reading is when the stream has passed it. In a run of two sides the samples alternate, and
+ * the side that goes first alternates too: what disturbs the machine for longer than a sample
+ * disturbs both sides alike, and the ratio of the two samples of a round hardly feels it.
  *
- * All ranks make the same calls: batch and samples follow from the warm-up's time, of which all ranks take the
- * largest.
+ * All ranks make the same calls: batch and samples follow from the warm-up's time, of which all
+ * ranks take the largest.
  */
 #include "bench.h"
 #include <math.h>
@@ -47,7 +48,8 @@ static double sample_take(const struct bench_run *run, enum bench_side side,
     return seconds / (double)result->batch;
 }
 
-/* Warms a side up; returns its seconds per call, equal on all ranks. The first call may set things up and does not count. */
+/* Warms a side up; returns its seconds per call, equal on all ranks. The first call may set things
+ * up and does not count. */
 static double warm_up(const struct bench_run *run, enum bench_side side,
     struct bench_result *result, size_t *turn, int *code)
 {
@@ -75,7 +77,8 @@ static double warm_up(const struct bench_run *run, enum bench_side side,
     return calls > 0 && counted > 0 ? counted / calls : first > 0 ? first : 1e-9;
 }
 
-/* From the seconds per call of the faster and the slower side: how many calls per sample, and samples. */
+/* From the seconds per call of the faster and the slower side: how many calls per sample, and
+ * samples. */
 static void amount_choose(
     struct bench_result *result, const struct bench_options *opts, double fast, double slow)
 {

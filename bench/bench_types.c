@@ -1,8 +1,8 @@
 /*
  * The types and operators that the programs know by name.
  *
- * The tables hold names and properties only. The MPI handles are looked up when they are needed, as Tiara's
- * own exist only after MPI_Init.
+ * The tables hold names and properties only. The MPI handles are looked up when they are needed, as
+ * Tiara's own exist only after MPI_Init.
  */
 #include "bench.h"
 #include <string.h>

@@ -1,9 +1,9 @@
 /*
- * tiara-bench: how long Tiara's collectives take, in the format of osu_allreduce; with --vs also how long the MPI
- * below, or NCCL, takes, in the same run.
+ * tiara-bench: how long Tiara's collectives take, in the format of osu_allreduce; with --vs also
+ * how long the MPI below, or NCCL, takes, in the same run.
  *
- * This file is the order of things: options, one run, one size after the other. The method is in bench_time.c, the
- * test data in bench_data.c.
+ * This file is the order of things: options, one run, one size after the other. The method is in
+ * bench_time.c, the test data in bench_data.c.
  */
 #include "bench.h"
 #include <errno.h>
@@ -81,7 +81,8 @@ static void sides_check(struct bench_run *run, struct bench_result *result)
     }
 }
 
-/* All sizes. The exit status: wrong when a result of Tiara was; the MPI's own results are only reported. */
+/* All sizes. The exit status: wrong when a result of Tiara was; the MPI's own results are only
+ * reported. */
 static int sizes_run(struct bench_run *run, const struct outputs *out, struct bench_why *why)
 {
     const struct bench_options *opts = run->opts;
@@ -152,8 +153,8 @@ int main(int argc, char **argv)
     int status = BENCH_EXIT_FAILED;
     bool parsed = bench_options_parse(&opts, argc, argv, &why);
     /*
-     * Calls in a stream have a thread of the library speak to other nodes. The other calls are measured as most
-     * programs make them.
+     * Calls in a stream have a thread of the library speak to other nodes. The other calls are
+     * measured as most programs make them.
      */
     bool threads = parsed && opts.stream;
     int provided;

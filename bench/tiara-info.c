@@ -1,6 +1,6 @@
 /*
- * tiara-info: what this Tiara is, what the machine allows, how the job is laid out, and what Tiara would
- * do for messages of every size, and why.
+ * tiara-info: what this Tiara is, what the machine allows, how the job is laid out, and what Tiara
+ * would do for messages of every size, and why.
  *
  * Everything comes from TIARA_Report and TIARA_Explain, so that the program says what the library
  * in use says. It runs under mpirun with any number of ranks, and alone.
@@ -244,7 +244,8 @@ static bool info(const struct info_options *opts, int rank)
         TIARA_REPORT_ENVIRONMENT, TIARA_REPORT_LAYOUT, SHOW_EXPLAIN, TIARA_REPORT_STATE};
     MPI_Comm comm;
     bool good = true;
-    /* Tiara takes no interest in GPUs before the process has the driver, as a program with buffers there has. */
+    /* Tiara takes no interest in GPUs before the process has the driver, as a program with buffers
+     * there has. */
     if (opts->show[TIARA_REPORT_DEVICES])
         dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
     PMPI_Comm_dup(MPI_COMM_WORLD, &comm);

@@ -1,9 +1,10 @@
 /*
  * tiara-kernels: how fast a GPU reduces, measured against how fast it copies.
  *
- * A reduction of n vectors reads n and writes one; a copy that moves as many bytes in all is the best that memory allows. The two
- * take turns within a round, and both walk through a pool of memory that is larger than the cache, so that what is compared is
- * memory and nothing else. Unlike tiara-bench it holds the kernels themselves, and is linked with the CUDA runtime.
+ * A reduction of n vectors reads n and writes one; a copy that moves as many bytes in all is the
+ * best that memory allows. The two take turns within a round, and both walk through a pool of
+ * memory that is larger than the cache, so that what is compared is memory and nothing else. Unlike
+ * tiara-bench it holds the kernels themselves, and is linked with the CUDA runtime.
  */
 #include "bench.h"
 #include "kernels/kernels.h"
@@ -216,7 +217,8 @@ static int kernel_type(const struct bench_type *type)
     }
 }
 
-/* Sum of vectors of @stride bytes that lie behind each other from @at; the last of them is the result. */
+/* Sum of vectors of @stride bytes that lie behind each other from @at; the last of them is the
+ * result. */
 static bool reduce_launch(struct gpu *gpu, const struct bench_type *type, int nsrc, size_t count,
     char *at, size_t stride, struct bench_why *why)
 {
@@ -242,7 +244,8 @@ static int64_t check_value(int k, size_t i)
     return (int64_t)(((i + 1) * 2654435761u >> (k + 3)) & 1);
 }
 
-/* One reduction of vectors of an awkward length, compared bit by bit. @near: [MAX_SOURCES + 1] vectors of @stride bytes. */
+/* One reduction of vectors of an awkward length, compared bit by bit. @near: [MAX_SOURCES + 1]
+ * vectors of @stride bytes. */
 static bool reduce_check(struct gpu *gpu, const struct bench_type *type, int nsrc, char *near,
     size_t stride, struct bench_why *why)
 {
@@ -311,7 +314,8 @@ static bool batch_enqueue(
     return good;
 }
 
-/* A round: both in one go, so that the GPU never waits for the CPU between them. Milliseconds of each. */
+/* A round: both in one go, so that the GPU never waits for the CPU between them. Milliseconds of
+ * each. */
 static bool round_take(struct gpu *gpu, const struct row *row, bool copy_first, size_t batch,
     float ms_out[2], struct bench_why *why)
 {

@@ -1,15 +1,17 @@
 /*
- * What the kernels need of a machine; the one place that knows whether a CUDA or a C++ compiler compiles them.
+ * What the kernels need of a machine; the one place that knows whether a CUDA or a C++ compiler
+ * compiles them.
  *
- * Everything below the kernels' entry points takes a struct k_lane, which says which thread of which thread block is
- * running, and touches memory that others write, clocks and barriers through this header only. With
- * TIARA_KERNELS_ON_CPU a lane is a CPU thread (on_cpu.h); shared memory is what its thread block shares, and a
- * barrier is the launcher's.
+ * Everything below the kernels' entry points takes a struct k_lane, which says which thread of
+ * which thread block is running, and touches memory that others write, clocks and barriers through
+ * this header only. With TIARA_KERNELS_ON_CPU a lane is a CPU thread (on_cpu.h); shared memory is
+ * what its thread block shares, and a barrier is the launcher's.
  *
- * Memory order. Words that cross ranks are read with acquire and written with release at system scope, by one
- * thread; a barrier of the thread block before a release, and behind an acquire, makes that hold for all its threads.
- * Other loads and stores are plain, never through a cache that stays stale (no ld.global.nc: nothing here is
- * __restrict__), so they see what an acquire before them allows to be seen.
+ * Memory order. Words that cross ranks are read with acquire and written with release at system
+ * scope, by one thread; a barrier of the thread block before a release, and behind an acquire,
+ * makes that hold for all its threads. Other loads and stores are plain, never through a cache that
+ * stays stale (no ld.global.nc: nothing here is __restrict__), so they see what an acquire before
+ * them allows to be seen.
  */
 #ifndef TIARA_KERNELS_DEVICE_H
 #define TIARA_KERNELS_DEVICE_H
@@ -49,8 +51,9 @@ K_FN void k_sync(struct k_lane &lane)
 }
 
 /*
- * Barrier; whether @mine was true on any thread of the block. Vote n + 2 takes the word of vote n: by then all threads
- * have passed the barrier of vote n + 1, and read it before. The words are only ever set, as whoever sees one leaves.
+ * Barrier; whether @mine was true on any thread of the block. Vote n + 2 takes the word of vote n:
+ * by then all threads have passed the barrier of vote n + 1, and read it before. The words are only
+ * ever set, as whoever sees one leaves.
  */
 K_FN bool k_any(struct k_lane &lane, bool mine)
 {
@@ -70,7 +73,8 @@ K_FN uint64_t k_clock_ns()
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* For tests: bytes that this process's executors have read from peers' memory, and their launches. There is one translation unit. */
+/* For tests: bytes that this process's executors have read from peers' memory, and their launches.
+ * There is one translation unit. */
 extern "C" uint64_t tiara_kernel_link_bytes_on_cpu, tiara_kernel_exec_launches_on_cpu;
 uint64_t tiara_kernel_link_bytes_on_cpu, tiara_kernel_exec_launches_on_cpu;
 
@@ -170,7 +174,8 @@ template <class To, class From> K_FN To k_cast(From x)
     return y;
 }
 
-/* @run is the kernel: void (struct k_lane &, const struct @args &, struct @shared &). Its shared memory begins undefined. */
+/* @run is the kernel: void (struct k_lane &, const struct @args &, struct @shared &). Its shared
+ * memory begins undefined. */
 #define K_KERNEL(name, args_type, shared_type, run, blocks_per_sm)                                 \
     extern "C" void name##_on_cpu(struct tiara_on_cpu *self, const void *args)                     \
     {                                                                                              \

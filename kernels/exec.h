@@ -1,17 +1,20 @@
 /*
- * The device executor: each thread block interprets a plan on its stripe of every block of the vector.
+ * The device executor: each thread block interprets a plan on its stripe of every block of the
+ * vector.
  *
- * A thread block of one rank has to do with the same thread block of the peers only. It runs its chunks one after the
- * other, and the program of each in order: before an op, a few threads wait for the peers' progress words, all of them in own
- * memory; then all threads do the op; then, where a peer waits for it, the threads release the new progress into the
- * peers' memory.
+ * A thread block of one rank has to do with the same thread block of the peers only. It runs its
+ * chunks one after the other, and the program of each in order: before an op, a few threads wait
+ * for the peers' progress words, all of them in own memory; then all threads do the op; then, where
+ * a peer waits for it, the threads release the new progress into the peers' memory.
  *
- * Why a barrier stands before each op: the waits of a few threads then hold for all, and an op may read what other
- * threads wrote in the one before. Why one stands before each post: the release by one thread covers what all wrote.
+ * Why a barrier stands before each op: the waits of a few threads then hold for all, and an op may
+ * read what other threads wrote in the one before. Why one stands before each post: the release by
+ * one thread covers what all wrote.
  *
- * What can be left for the next launch: base counts the steps of all finished chunks, in the same way on all ranks, so
- * progress words never go back, and nothing is reset between launches. A launch that is not the last of its chunks leaves
- * base alone. After a failure nothing is counted: the segments are not used again.
+ * What can be left for the next launch: base counts the steps of all finished chunks, in the same
+ * way on all ranks, so progress words never go back, and nothing is reset between launches. A
+ * launch that is not the last of its chunks leaves base alone. After a failure nothing is counted:
+ * the segments are not used again.
  */
 #ifndef TIARA_KERNELS_EXEC_H
 #define TIARA_KERNELS_EXEC_H
@@ -50,7 +53,8 @@ K_FN void k_post(struct k_exec &x, int step)
 
     for (int q = (int)x.lane.index; q < a.nranks; q += (int)x.lane.count) {
         size_t at = tiara_kernel_progress_at(x.slot, (int)x.lane.block, a.rank);
-        /* [kernel.progress] release: what this thread block wrote is visible to the one that acquires the word. */
+        /* [kernel.progress] release: what this thread block wrote is visible to the one that
+         * acquires the word. */
         if (q != a.rank && a.peer[q].segment)
             k_release((uint64_t *)(a.peer[q].segment + at), x.base + (uint64_t)step);
     }
@@ -69,8 +73,9 @@ K_FN bool k_reached(struct k_exec &x, int slot, int peer, uint64_t want, int ste
 }
 
 /*
- * All threads; a barrier. Whether waits [first, first + n) hold. When not, the thread block must leave. A peer out of reach reads
- * nothing here, so what a plan waits for before it overwrites its cells holds for it.
+ * All threads; a barrier. Whether waits [first, first + n) hold. When not, the thread block must
+ * leave. A peer out of reach reads nothing here, so what a plan waits for before it overwrites its
+ * cells holds for it.
  */
 K_FN bool k_hold(struct k_exec &x, int first, int n, int op)
 {
@@ -97,7 +102,8 @@ K_FN bool k_same_call(struct k_exec &x, int peer, uint32_t number)
     struct k_spin spin = {0, 0};
     uint64_t word;
 
-    /* [kernel.call] acquire. A number that differs is an older one: nobody goes on to the next call before all ended this. */
+    /* [kernel.call] acquire. A number that differs is an older one: nobody goes on to the next call
+     * before all ended this. */
     for (;;) {
         word = k_acquire((const uint64_t *)at);
         if ((uint32_t)(word >> 32) == number)
@@ -136,8 +142,8 @@ K_FN bool k_compare_calls(struct k_exec &x)
 }
 
 /*
- * All threads: whether peers' IN and OUT may be read. A plan that reads cells waits for steps of this call anyway; one that
- * reads a peer's IN does not, as no step writes it.
+ * All threads: whether peers' IN and OUT may be read. A plan that reads cells waits for steps of
+ * this call anyway; one that reads a peer's IN does not, as no step writes it.
  */
 K_FN bool k_begin_single_copy(struct k_exec &x)
 {
@@ -268,7 +274,8 @@ K_FN void k_exec_finish(struct k_exec &x)
 
 /* ---- chunks ---- */
 
-/* Steps of the launch's chunks in a slot, once @nchunks of them have gone through all slots in turn. */
+/* Steps of the launch's chunks in a slot, once @nchunks of them have gone through all slots in
+ * turn. */
 K_FN uint64_t k_steps_in(const struct k_exec &x, uint64_t turn, uint64_t nchunks)
 {
     const uint64_t nslots = (uint64_t)x.a.nslots;

@@ -1,17 +1,19 @@
 /*
  * The walk through memory: folds by all lanes together, copies, and the division of AVG.
  *
- * One idea: everything works on vectors of 16 bytes, and policy.h says what they are worth. An element at the edge of a
- * stripe is a vector of which one lane counts.
+ * One idea: everything works on vectors of 16 bytes, and policy.h says what they are worth. An
+ * element at the edge of a stripe is a vector of which one lane counts.
  *
- * Alignment. dst is walked in vectors that are aligned; elements before and behind them one by one. A source that lies
- * otherwise (*skewed*) is read in the two aligned vectors that hold its 16 bytes, which are shifted together. One vector at
- * either end is left to single elements then, so that nothing outside the source is read. When dst is not aligned
- * even to its elements, all of them are walked one by one, byte by byte.
+ * Alignment. dst is walked in vectors that are aligned; elements before and behind them one by one.
+ * A source that lies otherwise (*skewed*) is read in the two aligned vectors that hold its 16
+ * bytes, which are shifted together. One vector at either end is left to single elements then, so
+ * that nothing outside the source is read. When dst is not aligned even to its elements, all of
+ * them are walked one by one, byte by byte.
  *
- * In place. A lane reads an element from all sources before it writes it, and nobody else writes it; a source that is dst
- * is never skewed. An element always belongs to the same lane, whatever the policy, as long as dst, size, count, skew and
- * lanes are the same: so the division may follow a fold without a barrier.
+ * In place. A lane reads an element from all sources before it writes it, and nobody else writes
+ * it; a source that is dst is never skewed. An element always belongs to the same lane, whatever
+ * the policy, as long as dst, size, count, skew and lanes are the same: so the division may follow
+ * a fold without a barrier.
  */
 #ifndef TIARA_KERNELS_FOLD_H
 #define TIARA_KERNELS_FOLD_H
@@ -20,7 +22,8 @@
 
 /* ---- the walk through memory ---- */
 
-/* How @bytes bytes from dst are divided: @nvec vectors from byte @begin, single elements around them. */
+/* How @bytes bytes from dst are divided: @nvec vectors from byte @begin, single elements around
+ * them. */
 struct k_split {
     uint64_t begin, nvec;
     uint64_t before, single; /* elements before the vectors; in all */
@@ -117,8 +120,8 @@ template <class T> K_FN void k_store_one(char *p, const struct k_vec &v)
 }
 
 /*
- * N vectors, at offsets at, at + step, ..., those that lie before @end. The others are the first once more, and are not
- * stored; so the loads need no branch between them.
+ * N vectors, at offsets at, at + step, ..., those that lie before @end. The others are the first
+ * once more, and are not stored; so the loads need no branch between them.
  */
 template <class P, int N>
 K_FN void k_fold_vecs(
@@ -197,8 +200,9 @@ K_FAR void k_fold_with(char *dst, const char *const *src, int nsrc, uint64_t cou
 }
 
 /*
- * The fold of a tile: source k is @nvec aligned vectors at tile + k * stride, the result takes the place of the first. For
- * short vectors whose elements have been brought there; a small fraction of the code of k_fold_with.
+ * The fold of a tile: source k is @nvec aligned vectors at tile + k * stride, the result takes the
+ * place of the first. For short vectors whose elements have been brought there; a small fraction of
+ * the code of k_fold_with.
  */
 template <class P>
 K_FAR void k_fold_tile_with(
@@ -233,7 +237,8 @@ K_FN void k_copy_vecs(char *dst, const char *src, uint64_t at, uint64_t step, ui
             k_store_vec(dst + at + u * step, v[u]);
 }
 
-/* @count elements of @size bytes, at any alignment. Where the type does not matter, size 1 is the fastest. */
+/* @count elements of @size bytes, at any alignment. Where the type does not matter, size 1 is the
+ * fastest. */
 K_FAR void k_copy(
     char *dst, const char *src, uint32_t size, uint64_t count, uint32_t lane, uint32_t lanes)
 {

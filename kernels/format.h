@@ -1,13 +1,14 @@
 /*
  * Element types: how their bits become values that can be computed with, and back.
  *
- * A type T has: size; bits, an unsigned integer of 32 or 64 bits that holds an element in its lowest T::size bytes
- * (above them anything); val, what arithmetic is done in; from() and to(). Small floats are computed in float. Integers
- * shorter than 32 bits are computed in 32, and cut off by whoever stores them.
+ * A type T has: size; bits, an unsigned integer of 32 or 64 bits that holds an element in its
+ * lowest T::size bytes (above them anything); val, what arithmetic is done in; from() and to().
+ * Small floats are computed in float. Integers shorter than 32 bits are computed in 32, and cut off
+ * by whoever stores them.
  *
- * Conversions round to nearest even and keep denormals. 16-bit floats overflow to infinity, 8-bit floats to their
- * largest finite value. A value that is NaN becomes the positive quiet NaN (0x7f in 8 bits). The hardware's
- * conversions are used where they give these bits (format_cuda.h).
+ * Conversions round to nearest even and keep denormals. 16-bit floats overflow to infinity, 8-bit
+ * floats to their largest finite value. A value that is NaN becomes the positive quiet NaN (0x7f in
+ * 8 bits). The hardware's conversions are used where they give these bits (format_cuda.h).
  */
 #ifndef TIARA_KERNELS_FORMAT_H
 #define TIARA_KERNELS_FORMAT_H
@@ -59,8 +60,9 @@ typedef k_plain<float, uint32_t> k_f32;
 typedef k_plain<double, uint64_t> k_f64;
 
 /*
- * A float of Size bytes with Fraction bits of fraction. Special: the least magnitude that is not finite. Top: the
- * largest that is a result, infinity or the largest finite one. Quiet: the bit that a NaN which is copied gets.
+ * A float of Size bytes with Fraction bits of fraction. Special: the least magnitude that is not
+ * finite. Top: the largest that is a result, infinity or the largest finite one. Quiet: the bit
+ * that a NaN which is copied gets.
  */
 template <int Size, int Fraction, int Bias, uint32_t Special, uint32_t Top, uint32_t Nan,
     uint32_t Quiet>
@@ -81,7 +83,8 @@ struct k_small_float {
 
         return k_cast<float>(out | (b & sign) << (32 - 8 * Size));
     }
-    /* Denormals are rounded by adding the power of two whose unit in the last place is the smallest of them. */
+    /* Denormals are rounded by adding the power of two whose unit in the last place is the smallest
+     * of them. */
     K_IN bits to(float x)
     {
         const uint32_t unit = (uint32_t)(151 - Bias - Fraction) << 23;

@@ -1,8 +1,8 @@
 /*
  * Conversions of small floats by the hardware's instructions: included by format.h.
  *
- * The instructions round and saturate as format.h says. What they make of a NaN is settled by a selection of our own,
- * since 8-bit formats have several.
+ * The instructions round and saturate as format.h says. What they make of a NaN is settled by a
+ * selection of our own, since 8-bit formats have several.
  */
 #ifndef TIARA_KERNELS_FORMAT_CUDA_H
 #define TIARA_KERNELS_FORMAT_CUDA_H

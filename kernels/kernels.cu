@@ -1,8 +1,8 @@
 /*
  * The kernels, in one translation unit.
  *
- * Read in this order: device.h (the machine), format.h (element types), fold.h and table.h (reductions), wait.h, and then
- * a file for each kernel.
+ * Read in this order: device.h (the machine), format.h (element types), fold.h and table.h
+ * (reductions), wait.h, and then a file for each kernel.
  */
 #include "exec.h"
 #include "probe.h"

@@ -1,8 +1,10 @@
 /*
- * Kernels on the CPU: how a thread of a thread block is called when the .cu sources are compiled by a C++ compiler.
+ * Kernels on the CPU: how a thread of a thread block is called when the .cu sources are compiled by
+ * a C++ compiler.
  *
- * For tests without a GPU. With -DTIARA_KERNELS_ON_CPU each kernel K becomes a function K_on_cpu, which runs one
- * thread; whoever launches it runs nblocks x nthreads threads, those of a block sharing @shared and @sync.
+ * For tests without a GPU. With -DTIARA_KERNELS_ON_CPU each kernel K becomes a function K_on_cpu,
+ * which runs one thread; whoever launches it runs nblocks x nthreads threads, those of a block
+ * sharing @shared and @sync.
  */
 #ifndef TIARA_KERNELS_ON_CPU_H
 #define TIARA_KERNELS_ON_CPU_H
@@ -16,8 +18,8 @@ extern "C" {
 struct tiara_on_cpu {
     unsigned block, nblocks;
     unsigned thread, nthreads;
-    void *
-        shared; /* TIARA_ON_CPU_SHARED bytes, aligned to 64; of the thread block; contents undefined */
+    /* TIARA_ON_CPU_SHARED bytes, aligned to 64; of the thread block; contents undefined */
+    void *shared;
     void (*sync)(struct tiara_on_cpu *self); /* __syncthreads */
     void *launcher; /* the launcher's own */
 };

@@ -1,9 +1,10 @@
 /*
  * What a fold does with vectors of 16 bytes, for each element type and operator.
  *
- * A policy says how a source's vector opens an accumulator, how the next ones join it, in the order of the sources, and how
- * it closes into the result. The bits are those of the host's reductions (lib/redop): integers wrap, logical operators give
- * 0 or 1, a SUM or PROD that is NaN is the positive quiet one, MIN and MAX choose, small floats round once a fold.
+ * A policy says how a source's vector opens an accumulator, how the next ones join it, in the order
+ * of the sources, and how it closes into the result. The bits are those of the host's reductions
+ * (lib/redop): integers wrap, logical operators give 0 or 1, a SUM or PROD that is NaN is the
+ * positive quiet one, MIN and MAX choose, small floats round once a fold.
  */
 #ifndef TIARA_KERNELS_POLICY_H
 #define TIARA_KERNELS_POLICY_H
@@ -71,7 +72,8 @@ template <class T> struct k_lanes {
 
 /* ---- policies ---- */
 
-/* unroll: how many vectors of each source a lane has in flight; as many as registers and short code allow. */
+/* unroll: how many vectors of each source a lane has in flight; as many as registers and short code
+ * allow. */
 
 /* The accumulator is as wide as the elements. */
 template <class T, class Op> struct k_exact {
@@ -122,7 +124,8 @@ template <class Op> struct k_bitwise {
     }
 };
 
-/* float and double: as k_exact, but that a result which is NaN becomes the one without sign and payload. */
+/* float and double: as k_exact, but that a result which is NaN becomes the one without sign and
+ * payload. */
 template <class T, class Op> struct k_float : k_exact<T, Op> {
     K_IN struct k_vec close(const struct k_vec &a)
     {

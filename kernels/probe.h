@@ -1,5 +1,6 @@
 /*
- * The probe: one thread waits for a word and writes another; with it the host finds out which mappings work.
+ * The probe: one thread waits for a word and writes another; with it the host finds out which
+ * mappings work.
  */
 #ifndef TIARA_KERNELS_PROBE_H
 #define TIARA_KERNELS_PROBE_H

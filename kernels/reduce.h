@@ -1,8 +1,8 @@
 /*
  * The reduction kernel: one fold over the whole grid.
  *
- * The lanes of the fold are all threads of all thread blocks, so there are no tiles and no barrier, but for the table of
- * sources, which lies in shared memory because it is indexed.
+ * The lanes of the fold are all threads of all thread blocks, so there are no tiles and no barrier,
+ * but for the table of sources, which lies in shared memory because it is indexed.
  */
 #ifndef TIARA_KERNELS_REDUCE_H
 #define TIARA_KERNELS_REDUCE_H

@@ -1,15 +1,18 @@
 /*
- * Short vectors in packets: an all-reduce in one step, with no flag but those that travel beside the data.
+ * Short vectors in packets: an all-reduce in one step, with no flag but those that travel beside
+ * the data.
  *
- * Each rank writes its vector into an inbox on every peer, as packets {data, flag, data, flag}, and folds all vectors itself,
- * in rank order. Half a packet arrives whole, so a flag that is right means that the data beside it is; no order among
- * packets is needed, and no release or acquire. The flag is the call's number, counted alike on all ranks.
+ * Each rank writes its vector into an inbox on every peer, as packets {data, flag, data, flag}, and
+ * folds all vectors itself, in rank order. Half a packet arrives whole, so a flag that is right
+ * means that the data beside it is; no order among packets is needed, and no release or acquire.
+ * The flag is the call's number, counted alike on all ranks.
  *
- * Why two inboxes, used in turn, are enough. Rank A writes into B's inbox of call n, which was that of call n - 2, when its
- * call n has begun; so its call n - 1 is over; so it had all packets of B's call n - 1; so B's call n - 1 had begun,
- * and B's call n - 2 was over before that, as launches of one rank run one after the other. So B does not read the
- * packets of call n - 2 any more. And B does not take those of n - 2 for those of n, since the flags differ: they return
- * after 2^32 - 1 calls, and then in the other inbox.
+ * Why two inboxes, used in turn, are enough. Rank A writes into B's inbox of call n, which was that
+ * of call n - 2, when its call n has begun; so its call n - 1 is over; so it had all packets of B's
+ * call n - 1; so B's call n - 1 had begun, and B's call n - 2 was over before that, as launches of
+ * one rank run one after the other. So B does not read the packets of call n - 2 any more. And B
+ * does not take those of n - 2 for those of n, since the flags differ: they return after 2^32 - 1
+ * calls, and then in the other inbox.
  *
  * A call that ends with an error is not counted, and the segments are not used again.
  */
@@ -100,8 +103,8 @@ K_FN bool k_same_heads(const struct k_small &x)
 }
 
 /*
- * Items of a tile are its @n packets of rank 0, those of rank 1, and so on. This thread brings items i, i + step, ... into
- * shared memory, K_BATCH at most.
+ * Items of a tile are its @n packets of rank 0, those of rank 1, and so on. This thread brings
+ * items i, i + step, ... into shared memory, K_BATCH at most.
  */
 K_FN bool k_gather(const struct k_small &x, uint32_t first, uint32_t n, uint32_t i, uint32_t step)
 {
@@ -139,7 +142,8 @@ K_FN bool k_gather(const struct k_small &x, uint32_t first, uint32_t n, uint32_t
     return true;
 }
 
-/* Packets [first, first + n) of all ranks: brought, folded, divided, and written to OUT. False: leave. */
+/* Packets [first, first + n) of all ranks: brought, folded, divided, and written to OUT. False:
+ * leave. */
 K_FN bool k_tile(const struct k_small &x, bool good, uint32_t first, uint32_t n)
 {
     const uint32_t nvec = (n + 1) / 2, size_shift = k_size_shift(x.a.type);

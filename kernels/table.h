@@ -1,8 +1,9 @@
 /*
  * The table of folds: element type and operator, known at run time, to the one function for both.
  *
- * Operators that do not care about the sign share the unsigned type's function, bitwise ones that of bytes. Where no
- * function exists (an operator that the type does not have) nothing is done: the host has refused it.
+ * Operators that do not care about the sign share the unsigned type's function, bitwise ones that
+ * of bytes. Where no function exists (an operator that the type does not have) nothing is done: the
+ * host has refused it.
  */
 #ifndef TIARA_KERNELS_TABLE_H
 #define TIARA_KERNELS_TABLE_H

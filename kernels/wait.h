@@ -1,16 +1,20 @@
 /*
- * Waiting in a kernel: how a thread polls, what ends a wait that does not end by itself, and how a thread block leaves.
+ * Waiting in a kernel: how a thread polls, what ends a wait that does not end by itself, and how a
+ * thread block leaves.
  *
- * One idea: a thread that gives up writes why into its own record in shared memory, and sets the stop word, which makes
- * the block's other waiting threads give up too. At the next barrier all know (k_any), one thread turns the
- * records into the status line for the host, and the block leaves as a whole.
+ * One idea: a thread that gives up writes why into its own record in shared memory, and sets the
+ * stop word, which makes the block's other waiting threads give up too. At the next barrier all
+ * know (k_any), one thread turns the records into the status line for the host, and the block
+ * leaves as a whole.
  */
 #ifndef TIARA_KERNELS_WAIT_H
 #define TIARA_KERNELS_WAIT_H
 
 #include "device.h"
 
-/* Looks at a word between two looks at the clock and at the abort word, which lies in host memory. */
+/*
+ * Looks at a word between two looks at the clock and at the abort word, which lies in host memory.
+ */
 #define K_POLLS 64
 
 /* Why a thread gave up. */
@@ -49,7 +53,8 @@ K_FN void k_give_up(const struct k_lane &lane, struct k_watch &watch, uint32_t c
     k_poke(&watch.stop, 1);
 }
 
-/* After a look at a word that has not come: whether to look again. False: this thread, or another, has given up. */
+/* After a look at a word that has not come: whether to look again. False: this thread, or another,
+ * has given up. */
 K_FN bool k_spin_on(struct k_spin &spin, const struct k_lane &lane, struct k_watch &watch,
     const struct tiara_kernel_guard &guard, int peer, int step)
 {
@@ -87,7 +92,8 @@ K_FN bool k_await(const uint64_t *word, uint64_t want, const struct k_lane &lane
     return true;
 }
 
-/* Behind a barrier after which all threads leave: tells the host why. A difference between calls explains the rest. */
+/* Behind a barrier after which all threads leave: tells the host why. A difference between calls
+ * explains the rest. */
 K_FN void k_report(const struct k_lane &lane, const struct k_watch &watch,
     const struct tiara_kernel_guard &guard, int op)
 {

@@ -32,8 +32,8 @@ struct tiara_algo_opts {
     bool one_shot; /* direct: every rank reduces everything itself */
     bool single_copy; /* direct: read peers' IN and OUT instead of cells */
     bool node_ring; /* hier: nodes work as rings; needs as many ranks on every node, all leaders */
-    /* node-ring, and hier with node_ring: [ranks of a node] local indices in ring order, the same for
-     * every node; NULL: ascending. Borrowed while generate runs. */
+    /* node-ring, and hier with node_ring: [ranks of a node] local indices in ring order, the same
+     * for every node; NULL: ascending. Borrowed while generate runs. */
     const int *order;
 };
 

@@ -163,7 +163,9 @@ static void copy_out(const struct hier *h, int step)
     }
 }
 
-/* The flat plan @inter over the leaders of the own index, on their shard, which is in buffer @as. */
+/*
+ * The flat plan @inter over the leaders of the own index, on their shard, which is in buffer @as.
+ */
 static enum tiara_err embed_inter(
     const struct hier *h, const struct tiara_plan *inter, int step0, enum tiara_buf as)
 {

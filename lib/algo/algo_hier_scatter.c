@@ -15,9 +15,10 @@
  *                 and fold what came, in node order
  *   last step     take the own block from its leader        take all blocks from their leaders
  *
- * With node_ring, where all ranks are leaders and the nodes of one size, the stripe of a rank is what
- * the ranks of its index on all nodes need or have. Stripes are folded (steps 1 .. L) and spread (the
- * last L - 1 steps) by the node's ring of algo_node_ring.c, and nothing is to be collected.
+ * With node_ring, where all ranks are leaders and the nodes of one size, the stripe of a rank is
+ * what the ranks of its index on all nodes need or have. Stripes are folded (steps 1 .. L) and
+ * spread (the last L - 1 steps) by the node's ring of algo_node_ring.c, and nothing is to be
+ * collected.
  *
  * In a CELL a block's place is its number, so that blocks travel as runs of consecutive ranks: one
  * message per pair of leaders when ranks are placed in blocks, several when they are dealt out.
@@ -240,7 +241,9 @@ static void exchange_blocks(const struct scatter *h, int step0)
     }
 }
 
-/* REDUCE_SCATTER, until leaders have in CELL what the node folded of their blocks, after *step_out. */
+/*
+ * REDUCE_SCATTER, until leaders have in CELL what the node folded of their blocks, after *step_out.
+ */
 static enum tiara_err reduce_on_node(const struct scatter *h, int *step_out)
 {
     enum tiara_err err;

@@ -19,8 +19,8 @@
  *         of workstations. J. Parallel Distrib. Comput. 69 (2009); with reads for messages, ours.
  *
  * A CELL's stripe is written twice, with a partial sum and with the sum; the right neighbour has
- * read the first long before the second has come round. In place: what a rank writes into OUT in the
- * second half, or at the end of the first, it has folded before, and nobody else reads its IN.
+ * read the first long before the second has come round. In place: what a rank writes into OUT in
+ * the second half, or at the end of the first, it has folded before, and nobody else reads its IN.
  *
  * Trace. A digit is that rank's contribution, 01 stands for 0 op 1, a dot for nothing yet. After
  * each step, in CELL, block by block; what goes round last is taken into OUT only:
@@ -87,7 +87,9 @@ enum tiara_err tiara_algo_node_ring_open(const struct tiara_layout *layout, cons
     return TIARA_OK;
 }
 
-/* The first run of blocks, at or after block @b, of the stripe of local index @owner; or count 0. */
+/*
+ * The first run of blocks, at or after block @b, of the stripe of local index @owner; or count 0.
+ */
 static struct tiara_range run_of(const struct node_ring *ring, int owner, size_t b)
 {
     size_t nblocks = (size_t)ring->plan->nblocks;

@@ -170,8 +170,8 @@ TIARA_MUST_USE enum tiara_err tiara_algo_node_ring_open(const struct tiara_layou
 /* Steps 1 .. L: @sum_buf (OUT or CELL) <- the fold of the own stripe of all ranks of the node. */
 void tiara_algo_node_ring_reduce(const struct node_ring *ring, enum tiara_buf sum_buf);
 /*
- * The steps after @step0: OUT <- the stripes of all ranks of the node. After @step0 each rank has its
- * own stripe in CELL, and in @own_buf, from where its OUT gets it. Returns the last step.
+ * The steps after @step0: OUT <- the stripes of all ranks of the node. After @step0 each rank has
+ * its own stripe in CELL, and in @own_buf, from where its OUT gets it. Returns the last step.
  */
 int tiara_algo_node_ring_gather(const struct node_ring *ring, int step0, enum tiara_buf own_buf);
 

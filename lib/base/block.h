@@ -33,9 +33,10 @@ static inline struct tiara_range tiara_block_range(size_t n, size_t nblocks, siz
 }
 
 /*
- * Block @i of @n things cut into @nblocks blocks of one length, a multiple of @align, but for the last non-empty
- * one, which may be shorter, and those after it, which are empty. The longest block is as long as in the balanced
- * split; and since all before the tail are equal, a run of blocks has the same inner boundaries wherever it is stored.
+ * Block @i of @n things cut into @nblocks blocks of one length, a multiple of @align, but for the
+ * last non-empty one, which may be shorter, and those after it, which are empty. The longest block
+ * is as long as in the balanced split; and since all before the tail are equal, a run of blocks has
+ * the same inner boundaries wherever it is stored.
  */
 static inline struct tiara_range tiara_block_uniform(
     size_t n, size_t nblocks, size_t i, size_t align)
@@ -47,7 +48,8 @@ static inline struct tiara_range tiara_block_uniform(
     return (struct tiara_range){first, count};
 }
 
-/* The union of blocks @first .. @first + @count - 1 of the same partition (they are adjacent). count 0 is empty. */
+/* The union of blocks @first .. @first + @count - 1 of the same partition (they are adjacent).
+ * count 0 is empty. */
 static inline struct tiara_range tiara_block_span(
     size_t n, size_t nblocks, size_t first, size_t count, size_t align)
 {

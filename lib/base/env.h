@@ -1,9 +1,10 @@
 /*
  * Environment variables: one table is the only list (env.c).
  *
- * A wrong value is logged as an error that names the variable, the value and what is allowed, and the
- * default is used. An unknown TIARA_ variable is warned about with the nearest known name. Values are read once
- * (tiara_env_read); core then exchanges the numeric values between ranks, so that rank 0's decide for all.
+ * A wrong value is logged as an error that names the variable, the value and what is allowed, and
+ * the default is used. An unknown TIARA_ variable is warned about with the nearest known name.
+ * Values are read once (tiara_env_read); core then exchanges the numeric values between ranks, so
+ * that rank 0's decide for all.
  */
 #ifndef TIARA_BASE_ENV_H
 #define TIARA_BASE_ENV_H
@@ -14,7 +15,8 @@
 #include <stdint.h>
 
 enum tiara_env {
-    TIARA_ENV_ALGO, /* choice: auto, mpi, or a name of the algorithm table (text, checked by core) */
+    /* choice: auto, mpi, or a name of the algorithm table (text, checked by core) */
+    TIARA_ENV_ALGO,
     TIARA_ENV_CELL_STORE, /* choice: auto plain stream string */
     TIARA_ENV_CHUNK, /* bytes, 0 = auto */
     TIARA_ENV_CMA, /* choice: auto on off */
@@ -62,12 +64,14 @@ struct tiara_env_row {
 };
 const struct tiara_env_row *tiara_env_row(enum tiara_env var);
 
-/* Reads all variables of @environ_in (NULL: the process's). First call wins unless @again. Any thread, cheap afterwards. */
+/* Reads all variables of @environ_in (NULL: the process's). First call wins unless @again. Any
+ * thread, cheap afterwards. */
 void tiara_env_read(char **environ_in, bool again);
 int64_t tiara_env_value(enum tiara_env var);
 const char *tiara_env_text(enum tiara_env var); /* the accepted text, or the default's */
 bool tiara_env_is_set(enum tiara_env var); /* set to an acceptable value in the environment */
-/* Two lines a variable, for people: name, value, where it came from, default and type; help. Returns the length needed, like snprintf. */
+/* Two lines a variable, for people: name, value, where it came from, default and type; help.
+ * Returns the length needed, like snprintf. */
 size_t tiara_env_describe(char *text, size_t size);
 
 #endif

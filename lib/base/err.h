@@ -26,8 +26,8 @@ enum tiara_err {
 #define TIARA_MUST_USE __attribute__((warn_unused_result))
 
 /*
- * For errors of the programmer, never for what the outside can cause: on in debug builds (--enable-debug), where it names
- * the place and aborts; otherwise nothing.
+ * For errors of the programmer, never for what the outside can cause: on in debug builds
+ * (--enable-debug), where it names the place and aborts; otherwise nothing.
  */
 #ifdef TIARA_ASSERT
 #define tiara_assert(condition)                                                                    \

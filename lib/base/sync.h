@@ -19,7 +19,8 @@
 typedef _Atomic uint64_t tiara_u64;
 typedef _Atomic uint32_t tiara_u32;
 
-/* Distance that keeps two writers' fields from sharing a line, also under the adjacent-line prefetcher. */
+/* Distance that keeps two writers' fields from sharing a line, also under the adjacent-line
+ * prefetcher. */
 #define TIARA_LINE 128
 
 #define tiara_load_acquire(p) atomic_load_explicit((p), memory_order_acquire)

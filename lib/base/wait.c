@@ -1,8 +1,9 @@
 /*
  * Waiting: spin, yield, sleep; progress; watchdog.
  *
- * The spin phase looks at nothing but the condition. From the first yield on, time is looked at, the
- * network is driven and the watchdog runs; none of that is on the path of a wait that ends while spinning.
+ * The spin phase looks at nothing but the condition. From the first yield on, time is looked at,
+ * the network is driven and the watchdog runs; none of that is on the path of a wait that ends
+ * while spinning.
  */
 #include "base/wait.h"
 #include "base/log.h"
@@ -27,8 +28,8 @@ void tiara_wait_policy(struct tiara_wait *w, int ranks, int cores)
 {
     bool crowded = ranks > cores;
 
-    /* A rank that shares its core must let the others run at once; one that does not should not enter the
-     * kernel before a node-local exchange could have ended (some microseconds). */
+    /* A rank that shares its core must let the others run at once; one that does not should not
+     * enter the kernel before a node-local exchange could have ended (some microseconds). */
     w->crowded = crowded;
     w->spins = crowded ? 4 : 2000;
     w->yields = crowded ? 1000 : 4000;
@@ -132,7 +133,8 @@ enum tiara_err tiara_wait(struct tiara_wait *w, tiara_ready_fn ready, void *arg)
 
         if (ready(arg, &on))
             return TIARA_OK;
-        /* A test of the network takes about as long as a peer on this core needs to send what is waited for. */
+        /* A test of the network takes about as long as a peer on this core needs to send what is
+         * waited for. */
         if (w->crowded && !on.word)
             break;
         tiara_cpu_relax();

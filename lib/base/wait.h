@@ -47,8 +47,11 @@ struct tiara_wait {
     void *progress_arg;
     /* Moves on what else is under way in the process; NULL: nothing. */
     bool (*others)(void);
-    /* Called by the watchdog at warn_s and then about once a second: prints who is missing when @first, and
-     * returns TIARA_ERR_PEER or TIARA_ERR_MISMATCH to end a wait that cannot end well. NULL: none. */
+    /*
+     * Called by the watchdog at warn_s and then about once a second: prints who is missing when
+     * @first, and returns TIARA_ERR_PEER or TIARA_ERR_MISMATCH to end a wait that cannot end well.
+     * NULL: none.
+     */
     enum tiara_err (*stuck)(void *arg, double waited_s, bool first);
     void *stuck_arg;
 };

@@ -1,6 +1,6 @@
 /*
- * What tiara.h promises: arguments are checked here and nowhere below, errors are raised here, and what Tiara does not
- * do is passed to the MPI below.
+ * What tiara.h promises: arguments are checked here and nowhere below, errors are raised here, and
+ * what Tiara does not do is passed to the MPI below.
  */
 #include "base/alloc.h"
 #include "base/log.h"
@@ -73,7 +73,8 @@ static void dense_fini(struct dense *d)
     tiara_free(d->out);
 }
 
-/* @in_elems, @out_elems: elements of the two buffers; packs the input. In place: one buffer of the larger size. */
+/* @in_elems, @out_elems: elements of the two buffers; packs the input. In place: one buffer of the
+ * larger size. */
 static enum tiara_err dense_init(struct dense *d, const void *in, size_t in_elems, size_t out_elems,
     bool in_place, MPI_Datatype type, size_t size)
 {
@@ -157,7 +158,9 @@ static struct tiara_call call_of(const struct reduction *r, const struct tiara_e
         .elem = *elem};
 }
 
-/* Runs @r on buffers that suit it. Returns MPI_SUCCESS, a raised error, or -1: Tiara has no path. */
+/*
+ * Runs @r on buffers that suit it. Returns MPI_SUCCESS, a raised error, or -1: Tiara has no path.
+ */
 static int reduce_here(
     struct tiara_comm *c, const struct reduction *r, const struct tiara_elem *elem)
 {
@@ -185,8 +188,8 @@ static int beyond(struct tiara_comm *c, const struct reduction *r, const struct 
 }
 
 /*
- * Runs @r on copies in host memory. @here: by Tiara, if it has a path. The first block of an in-place reduce-scatter is the result, and the rest
- * stays, so the whole is written back.
+ * Runs @r on copies in host memory. @here: by Tiara, if it has a path. The first block of an
+ * in-place reduce-scatter is the result, and the rest stays, so the whole is written back.
  */
 static int reduce_near(
     struct tiara_comm *c, const struct reduction *r, const struct tiara_elem *elem, bool here)
@@ -282,8 +285,8 @@ int tiara_core_check_by_mpi(MPI_Comm comm, MPI_Datatype type, MPI_Op op)
 }
 
 /*
- * Checks the arguments of @r, of @count elements per block, and runs it. Returns MPI_SUCCESS or a raised error. MPI judges the
- * arguments of intercommunicators.
+ * Checks the arguments of @r, of @count elements per block, and runs it. Returns MPI_SUCCESS or a
+ * raised error. MPI judges the arguments of intercommunicators.
  */
 static int check_and_reduce(struct tiara_comm *c, const struct reduction *r, MPI_Count count)
 {
@@ -328,7 +331,8 @@ static int allreduce(const void *sendbuf, void *recvbuf, MPI_Count count, MPI_Da
     return c ? check_and_reduce(c, &r, count) : rc;
 }
 
-/* The shortest way of the commonest call: a small vector of a native type on one node. -1: not such a call. */
+/* The shortest way of the commonest call: a small vector of a native type on one node. -1: not such
+ * a call. */
 static inline int allreduce_fast(struct tiara_comm *c, const void *sendbuf, void *recvbuf,
     MPI_Count count, MPI_Datatype type, MPI_Op op)
 {

@@ -1,12 +1,15 @@
 /*
  * The arenas of this process, shared by communicators of the same node group.
  *
- * The one idea: an arena is found again by the processes it joins, in order. Blocking collectives on two communicators of the same
- * processes cannot overlap in a single-threaded program without being able to deadlock in any MPI, so they can take
- * turns in one arena; where threads may call at the same time (MPI_THREAD_MULTIPLE), every communicator gets its own, and so do the
- * nonblocking calls of each. A shared arena whose last communicator is freed is kept for the next one, until KEEP others have been.
+ * The one idea: an arena is found again by the processes it joins, in order. Blocking collectives
+ * on two communicators of the same processes cannot overlap in a single-threaded program without
+ * being able to deadlock in any MPI, so they can take turns in one arena; where threads may call at
+ * the same time (MPI_THREAD_MULTIPLE), every communicator gets its own, and so do the nonblocking
+ * calls of each. A shared arena whose last communicator is freed is kept for the next one, until
+ * KEEP others have been.
  *
- * Agreement: whether an arena is reused, and how large a new one may be, is voted on by all ranks of the communicator.
+ * Agreement: whether an arena is reused, and how large a new one may be, is voted on by all ranks
+ * of the communicator.
  */
 #include "base/alloc.h"
 #include "base/log.h"
@@ -172,7 +175,8 @@ static struct tiara_pool_entry *entry_new(
     return e;
 }
 
-/* Makes a new arena with cells of at most cell_sizes[@from]; leaves c->arena NULL when there is no way. */
+/* Makes a new arena with cells of at most cell_sizes[@from]; leaves c->arena NULL when there is no
+ * way. */
 static enum tiara_err make(struct tiara_comm *c, struct tiara_pool_entry *e, int from, char *room)
 {
     struct tiara_node_memory memory = {

@@ -1,8 +1,9 @@
 /*
  * Nonblocking operations: the jobs of all communicators, and what moves them on (async.h).
  *
- * Order. Jobs of a communicator form a list in the order of their numbers. A job leaves it when it is done, wherever it stands; so
- * all numbers below the first one's are over for this rank, which is what its peers must know before they reuse slots.
+ * Order. Jobs of a communicator form a list in the order of their numbers. A job leaves it when it
+ * is done, wherever it stands; so all numbers below the first one's are over for this rank, which
+ * is what its peers must know before they reuse slots.
  */
 #include "core/async.h"
 #include "base/alloc.h"
@@ -40,7 +41,9 @@ static void job_end(struct tiara_async *a, struct tiara_job **at, enum tiara_err
     job->err = err;
     job->orphan = !a->owner;
     tiara_store_relaxed(&njobs, tiara_load_relaxed(&njobs) - 1); /* relaxed: under the lock */
-    /* [job.done] release: the result and err are there; the engine does not touch the job any more. */
+    /*
+     * [job.done] release: the result and err are there; the engine does not touch the job any more.
+     */
     tiara_store_release(&job->done, 1);
 }
 
@@ -127,7 +130,8 @@ static bool step(struct tiara_async *a)
     return moved;
 }
 
-/* Whether the thread may drive the jobs of @a: those that need MPI are there only if all ranks let it. */
+/* Whether the thread may drive the jobs of @a: those that need MPI are there only if all ranks let
+ * it. */
 static bool thread_drives(const struct tiara_async *a)
 {
     return a->c->config.progress != TIARA_PROGRESS_CALL;
@@ -277,7 +281,8 @@ static enum tiara_err progress_mpi(void *arg)
     int flag;
 
     (void)arg;
-    /* The program's own pending messages must move too: a peer may wait for one of them before it starts the operation. */
+    /* The program's own pending messages must move too: a peer may wait for one of them before it
+     * starts the operation. */
     PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &flag, MPI_STATUS_IGNORE);
     return TIARA_OK;
 }
@@ -329,7 +334,8 @@ static void async_free(struct tiara_async *a)
     tiara_free(a);
 }
 
-/* Collective. NULL in *a_out: there is no way, on all ranks. After an error the communicator is given up. */
+/* Collective. NULL in *a_out: there is no way, on all ranks. After an error the communicator is
+ * given up. */
 static enum tiara_err async_new(
     struct tiara_comm *c, const struct tiara_call *like, struct tiara_async **a_out)
 {

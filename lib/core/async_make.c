@@ -46,7 +46,8 @@ static enum tiara_err all_say(struct tiara_comm *c, bool yes)
     return err == TIARA_OK && !(all & 1) ? TIARA_ERR_UNSUPPORTED : err;
 }
 
-/* Not with a window of MPI's: freeing it takes all ranks at once, and they may come to the end of their jobs at any time. */
+/* Not with a window of MPI's: freeing it takes all ranks at once, and they may come to the end of
+ * their jobs at any time. */
 static bool is_fit(const struct tiara_comm *twin)
 {
     return twin && !twin->facts.mpi_only && twin->arena &&

@@ -1,9 +1,10 @@
 /*
  * The thread that goes on with nonblocking operations where the program does not come by.
  *
- * The one idea: it sleeps as long as the program drives its operations itself, and looks now and then whether that is still so. So a
- * program that starts an operation and waits for it pays nothing, and one that computes, or waits inside MPI for a rank that waits for
- * the operation, is not in anybody's way. Below MPI_THREAD_MULTIPLE it makes no MPI call.
+ * The one idea: it sleeps as long as the program drives its operations itself, and looks now and
+ * then whether that is still so. So a program that starts an operation and waits for it pays
+ * nothing, and one that computes, or waits inside MPI for a rank that waits for the operation, is
+ * not in anybody's way. Below MPI_THREAD_MULTIPLE it makes no MPI call.
  */
 #include "core/async.h"
 #include "base/log.h"
@@ -27,7 +28,8 @@ static pthread_t thread;
 static bool exists, refused, stop; /* lock */
 static tiara_u32 awake; /* the thread will look again by itself */
 
-/* Drives what there is while it moves. True when it moved at all; *left_out: whether operations are left. */
+/* Drives what there is while it moves. True when it moved at all; *left_out: whether operations are
+ * left. */
 static bool drive(bool *left_out)
 {
     bool moved = false;
@@ -50,7 +52,8 @@ static bool sleep_until_called(void)
     bool go_on;
 
     pthread_mutex_lock(&lock);
-    /* relaxed: the lock orders it; tiara_async_thread_call reads it outside only to save taking the lock */
+    /* relaxed: the lock orders it; tiara_async_thread_call reads it outside only to save taking the
+     * lock */
     tiara_store_relaxed(&awake, 0);
     /* After that: who starts a job now, after this look, finds the thread asleep. */
     if (tiara_async_has_jobs())

@@ -1,5 +1,6 @@
 /*
- * One call, from checked arguments to its path: small slots, a plan, or back to the caller for the MPI below.
+ * One call, from checked arguments to its path: small slots, a plan, or back to the caller for the
+ * MPI below.
  */
 #include "base/alloc.h"
 #include "base/log.h"
@@ -35,8 +36,9 @@ void tiara_call_query(const struct tiara_call *call, bool device, struct tiara_t
 }
 
 /*
- * 32 bits that differ, with overwhelming odds, when two ranks call differently. Each bit depends on all that is hashed, since
- * message tags have room for the lower ones only. Source: the finalizer of MurmurHash3 (Appleby, public domain).
+ * 32 bits that differ, with overwhelming odds, when two ranks call differently. Each bit depends on
+ * all that is hashed, since message tags have room for the lower ones only. Source: the finalizer
+ * of MurmurHash3 (Appleby, public domain).
  */
 uint32_t tiara_call_digest(const struct tiara_comm *c, const struct tiara_call *call)
 {
@@ -77,8 +79,8 @@ void tiara_call_begin(struct tiara_comm *c, struct tiara_call *call)
 }
 
 /*
- * An error of a call whose result buffer may hold partial sums: when that was also the input, the call cannot go another way
- * any more (TIARA_ERR_UNSUPPORTED) and has failed.
+ * An error of a call whose result buffer may hold partial sums: when that was also the input, the
+ * call cannot go another way any more (TIARA_ERR_UNSUPPORTED) and has failed.
  */
 static enum tiara_err after_partial_sums(struct tiara_call *call, enum tiara_err err)
 {
@@ -126,7 +128,8 @@ static enum tiara_err run_between(void *arg, void *buf, size_t count)
     return tiara_exec_run(&b->c->between, &x);
 }
 
-/* Every rank reduces its node's vectors, then combines with its column: more messages, but nobody waits for a leader. */
+/* Every rank reduces its node's vectors, then combines with its column: more messages, but nobody
+ * waits for a leader. */
 static enum tiara_err run_columns(
     struct tiara_comm *c, const struct tiara_small_call *small, struct between_arg *between)
 {
@@ -155,7 +158,8 @@ static enum tiara_err run_small(
         err = tiara_core_plan(c, &inter, TIARA_PLAN_BETWEEN, &between.plan);
         if (err != TIARA_OK)
             return err;
-        /* The one chunk counts on all ranks, also those that send nothing, since message tags hold the count. */
+        /* The one chunk counts on all ranks, also those that send nothing, since message tags hold
+         * the count. */
         c->between.chunk_seq = c->exec.chunk_seq++;
         if (choice->opts.leaders > 1)
             err = run_columns(c, &small, &between);
@@ -222,7 +226,8 @@ static enum tiara_err run_plan(
         if (err != TIARA_OK)
             return err;
     }
-    /* Before a plan is made, which takes an exchange: a peer that called differently is not in it, but can be seen here. */
+    /* Before a plan is made, which takes an exchange: a peer that called differently is not in it,
+     * but can be seen here. */
     if (c->arena)
         tiara_arena_publish(c->arena, 0);
     err = tiara_core_plan(c, choice, TIARA_PLAN_HOST, &x.plan);
@@ -230,7 +235,8 @@ static enum tiara_err run_plan(
         return err;
     err = tiara_exec_run(&c->exec, &x);
     c->calls[TIARA_COUNT_STAGED] += err == TIARA_OK && staged;
-    /* Plans through cells write results only when all ranks have contributed; those without work in the result buffer. */
+    /* Plans through cells write results only when all ranks have contributed; those without work in
+     * the result buffer. */
     return choice->algo->flags & TIARA_ALGO_FLAT || c->layout.nnodes == c->size
                ? after_partial_sums(call, err)
                : err;
@@ -248,7 +254,8 @@ static enum tiara_err write_result(
     return TIARA_OK;
 }
 
-/* MPI puts the result of an in-place reduce-scatter over the first block of the input, which is needed until the end. */
+/* MPI puts the result of an in-place reduce-scatter over the first block of the input, which is
+ * needed until the end. */
 static enum tiara_err run_scatter_in_place(
     struct tiara_comm *c, const struct tiara_call *call, const struct tiara_tune_choice *choice)
 {
@@ -312,7 +319,8 @@ enum tiara_err tiara_call_scatter_fold(struct tiara_comm *c, const struct tiara_
     char *unwanted = tiara_alloc(call->count, call->elem.size);
     enum tiara_err err = unwanted ? TIARA_OK : TIARA_ERR_NOMEM;
 
-    /* In place, the result goes over block 0, which has been read when any other block's result is there. */
+    /* In place, the result goes over block 0, which has been read when any other block's result is
+     * there. */
     for (int b = 0; b < c->size && err == TIARA_OK; b++) {
         struct tiara_call block = *call;
 
@@ -326,7 +334,8 @@ enum tiara_err tiara_call_scatter_fold(struct tiara_comm *c, const struct tiara_
 
 /* ---- the path ---- */
 
-/* What the end of a call means for the next ones. Peers must see which call it is that failed, also when it had hardly begun. */
+/* What the end of a call means for the next ones. Peers must see which call it is that failed, also
+ * when it had hardly begun. */
 static enum tiara_err settle(struct tiara_comm *c, struct tiara_call *call, enum tiara_err err)
 {
     if (err == TIARA_ERR_UNSUPPORTED) {
@@ -392,7 +401,8 @@ void tiara_call_log(const struct tiara_comm *c, const struct tiara_tune_call *q,
 
 static enum tiara_err run_host(struct tiara_comm *c, struct tiara_call *call);
 
-/* Reproducible mode has the strict order between nodes for whole vectors only: all blocks are reduced, the own one is kept. */
+/* Reproducible mode has the strict order between nodes for whole vectors only: all blocks are
+ * reduced, the own one is kept. */
 static enum tiara_err scatter_by_allreduce(struct tiara_comm *c, const struct tiara_call *call)
 {
     size_t bytes = call->count * call->elem.size;
@@ -452,7 +462,9 @@ enum tiara_err tiara_call_run(struct tiara_comm *c, const struct tiara_call *cal
     return done ? TIARA_OK : run_host(c, &exact);
 }
 
-/* Whether the call may be on GPU memory, or there is something to vote on: then it is no fast one. */
+/*
+ * Whether the call may be on GPU memory, or there is something to vote on: then it is no fast one.
+ */
 static inline bool is_device_business(const struct tiara_comm *c)
 {
     return c->device.possible && (tiara_device() || c->ncalls + 1 >= c->device.next_vote);

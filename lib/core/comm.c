@@ -74,7 +74,8 @@ static void state_free(struct tiara_comm *c)
     if (c->net_obj)
         tiara_xport_mpi.close(c->net_obj);
     tiara_free(c->net_obj);
-    /* A message that comes after its communicator was freed could be taken for one of the next communicator. */
+    /* A message that comes after its communicator was freed could be taken for one of the next
+     * communicator. */
     if (c->net != MPI_COMM_NULL && !c->broken)
         PMPI_Comm_free(&c->net);
     if (c->pool)
@@ -97,7 +98,8 @@ static int delete_state(MPI_Comm comm, int keyval, void *value, void *extra)
     return MPI_SUCCESS;
 }
 
-/* MPI_Finalize deletes the attributes of MPI_COMM_SELF first: the last chance to free what all communicators shared. */
+/* MPI_Finalize deletes the attributes of MPI_COMM_SELF first: the last chance to free what all
+ * communicators shared. */
 static int delete_process(MPI_Comm comm, int keyval, void *value, void *extra)
 {
     (void)comm;
@@ -106,7 +108,8 @@ static int delete_process(MPI_Comm comm, int keyval, void *value, void *extra)
     (void)extra;
     tiara_request_finish();
     tiara_async_finish();
-    /* MPI still works here, which it may not when it deletes the attributes of the other communicators. */
+    /* MPI still works here, which it may not when it deletes the attributes of the other
+     * communicators. */
     while (states)
         PMPI_Comm_delete_attr(states->comm, state_keyval);
     tiara_async_release();
@@ -261,7 +264,9 @@ int tiara_comm_find(MPI_Comm comm, bool wanted, struct tiara_comm **c_out)
     if (!*c_out) {
         if (state_keyval == MPI_KEYVAL_INVALID)
             rc = make_keyval();
-        /* Also the check of the handle: MPI raises its own error for a null or freed communicator. */
+        /*
+         * Also the check of the handle: MPI raises its own error for a null or freed communicator.
+         */
         if (rc == MPI_SUCCESS)
             rc = PMPI_Comm_get_attr(comm, state_keyval, c_out, &found);
         if (!found)

@@ -1,5 +1,6 @@
 /*
- * What a communicator's state is filled with: what its ranks tell each other, and what follows from that.
+ * What a communicator's state is filled with: what its ranks tell each other, and what follows from
+ * that.
  */
 #include "base/alloc.h"
 #include "base/log.h"
@@ -60,7 +61,8 @@ static uint32_t tag_bits(MPI_Comm comm)
     return bits;
 }
 
-/* No duplicate of the program's communicator: that would run the copy functions of the program's attributes. */
+/* No duplicate of the program's communicator: that would run the copy functions of the program's
+ * attributes. */
 static int create_net(struct tiara_comm *c)
 {
     MPI_Errhandler handler;
@@ -220,7 +222,8 @@ static enum tiara_err get_acquainted(struct tiara_comm *c, struct tiara_hello *h
     return err;
 }
 
-/* One exchange: do all ranks go on. TIARA_ERR_UNSUPPORTED when one cannot: then all leave the communicator to MPI. */
+/* One exchange: do all ranks go on. TIARA_ERR_UNSUPPORTED when one cannot: then all leave the
+ * communicator to MPI. */
 static enum tiara_err agree(struct tiara_comm *c, enum tiara_err mine, char *room)
 {
     char in = mine != TIARA_OK;

@@ -13,7 +13,8 @@ static int layout_node;
 static struct tiara_trace *trace;
 static pthread_once_t config_once = PTHREAD_ONCE_INIT;
 
-/* Index of @name among the algorithms that have one of @flags; -1 for "auto", which also stands in for unknown names. */
+/* Index of @name among the algorithms that have one of @flags; -1 for "auto", which also stands in
+ * for unknown names. */
 static int find_algo(enum tiara_env var, unsigned flags)
 {
     const char *name = tiara_env_text(var);
@@ -46,11 +47,14 @@ static void set_cell_store(void)
             tiara_env_text(TIARA_ENV_CELL_STORE));
         store = tiara_mem_store_default();
     }
-    /* Below some hundred bytes the start-up of a string store costs more than the lines it saves. */
+    /*
+     * Below some hundred bytes the start-up of a string store costs more than the lines it saves.
+     */
     tiara_mem_store_set(store, 1024);
 }
 
-/* The text describes the whole job, so that communicators of some of its ranks take their part of it. */
+/* The text describes the whole job, so that communicators of some of its ranks take their part of
+ * it. */
 static int read_layout(void)
 {
     const char *text = tiara_env_text(TIARA_ENV_LAYOUT);

@@ -85,7 +85,8 @@ static void *open_in(const char *directory, size_t length, const char *below)
     return access(path, R_OK) == 0 ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
 }
 
-/* Beside this library; for a program that holds the library itself, beside it or in the lib of its prefix; else where the loader looks. */
+/* Beside this library; for a program that holds the library itself, beside it or in the lib of its
+ * prefix; else where the loader looks. */
 static void *open_part(void)
 {
     Dl_info info;
@@ -172,7 +173,8 @@ static enum state now(void)
     s = (enum state)tiara_load_acquire(&state);
     if (s == ABSENT || s == RUNNING)
         return s;
-    /* relaxed: a stale count costs a look under the lock, or is renewed by the thread's own load of the driver */
+    /* relaxed: a stale count costs a look under the lock, or is renewed by the thread's own load of
+     * the driver */
     if (s == WAITING && objects_loaded() == tiara_load_relaxed(&objects_seen))
         return s;
     pthread_mutex_lock(&lock);

@@ -1,5 +1,6 @@
 /*
- * Calls on GPU memory: who decides what, and how a call gets onto the GPUs. core/device.h has the rules of agreement.
+ * Calls on GPU memory: who decides what, and how a call gets onto the GPUs. core/device.h has the
+ * rules of agreement.
  */
 #include "base/alloc.h"
 #include "base/log.h"
@@ -397,7 +398,8 @@ enum tiara_err tiara_device_run_choice(
         err = tiara_core_plan(c, choice, TIARA_PLAN_DEVICE, &x.plan);
     if (err == TIARA_OK)
         err = tiara_device()->node->run(c->device.node, &c->exec, &x, &g);
-    /* Exchanges within may have counted as calls of the arena: whatever comes next begins anew, on all ranks. */
+    /* Exchanges within may have counted as calls of the arena: whatever comes next begins anew, on
+     * all ranks. */
     call->begun = false;
     return err;
 }
@@ -453,7 +455,8 @@ enum tiara_err tiara_device_run(struct tiara_comm *c, struct tiara_call *call, b
 
 /* ---- in a stream ---- */
 
-/* What the first call in a stream agrees on. TIARA_ERR_UNSUPPORTED also when peers have left this call to the MPI. */
+/* What the first call in a stream agrees on. TIARA_ERR_UNSUPPORTED also when peers have left this
+ * call to the MPI. */
 static enum tiara_err set_up(struct tiara_comm *c, struct tiara_call *call)
 {
     struct tiara_comm_device *d = &c->device;

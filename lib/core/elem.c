@@ -1,8 +1,8 @@
 /*
  * From MPI's handles to elements and operators, without calling MPI.
  *
- * Predefined handles never change, so one table found by hashing serves all calls. What a handle is worth (a long
- * of 4 or 8 bytes) is decided by the compiler that compiles this.
+ * Predefined handles never change, so one table found by hashing serves all calls. What a handle is
+ * worth (a long of 4 or 8 bytes) is decided by the compiler that compiles this.
  */
 #include "base/log.h"
 #include "core/core.h"
@@ -18,8 +18,9 @@
 struct type_slot {
     MPI_Datatype handle;
     int type; /* enum tiara_type + 1; 0: empty */
-    bool
-        logical; /* the standard defines logical operators on it: C integers and C++ bool, not Fortran's or MPI's integers */
+    /* the standard defines logical operators on it: C integers and C++ bool, not Fortran's or MPI's
+     * integers */
+    bool logical;
 };
 
 static struct type_slot types[SLOTS];
@@ -218,7 +219,8 @@ bool tiara_elem_native(MPI_Datatype type, MPI_Op op, struct tiara_elem *e)
     return true;
 }
 
-/* ---- strict rounding: 8- and 16-bit floats, each step rounded, so that it does not matter where a fold was cut ---- */
+/* ---- strict rounding: 8- and 16-bit floats, each step rounded, so that it does not matter where a
+ * fold was cut ---- */
 
 bool tiara_elem_is_small_float(const struct tiara_elem *e)
 {
@@ -272,7 +274,9 @@ const struct tiara_redop *tiara_elem_strict(
 
 /* ---- what Tiara adds ---- */
 
-/* MPI never has to call it: TIARA_ functions know the operator, and no other function accepts it. */
+/*
+ * MPI never has to call it: TIARA_ functions know the operator, and no other function accepts it.
+ */
 static void avg_called_by_mpi(void *in, void *inout, int *len, MPI_Datatype *type)
 {
     (void)in;

@@ -1,13 +1,14 @@
 /*
  * Elements that the MPI below combines: user-defined operators on any type, and pair types.
  *
- * The engine moves dense elements. A type without holes is moved as it lies in memory. Any other is packed
- * first (MPI_Pack: the data of the type map in its order, no holes, overlaps twice), moved packed, and laid out again
- * only where the operator reads it and in the caller's receive buffer; so holes of the caller's buffers are never
- * touched, whatever the type's bounds.
+ * The engine moves dense elements. A type without holes is moved as it lies in memory. Any other is
+ * packed first (MPI_Pack: the data of the type map in its order, no holes, overlaps twice), moved
+ * packed, and laid out again only where the operator reads it and in the caller's receive buffer;
+ * so holes of the caller's buffers are never touched, whatever the type's bounds.
  *
- * A fold runs from the left: acc = src[0]; acc = acc op src[i]. MPI_Reduce_local(in, inout) computes inout = in op inout, with
- * the left operand first; so each operand is copied into the inout that becomes the next acc.
+ * A fold runs from the left: acc = src[0]; acc = acc op src[i]. MPI_Reduce_local(in, inout)
+ * computes inout = in op inout, with the left operand first; so each operand is copied into the
+ * inout that becomes the next acc.
  */
 #include "base/alloc.h"
 #include "base/log.h"
@@ -103,7 +104,9 @@ static enum tiara_err measure(struct tiara_elem_mpi *m, MPI_Datatype type, size_
     return TIARA_OK;
 }
 
-/* Scratch for two operands of a piece. A negative extent puts the later elements below the first. */
+/*
+ * Scratch for two operands of a piece. A negative extent puts the later elements below the first.
+ */
 static enum tiara_err take_scratch(struct tiara_elem_mpi *m)
 {
     size_t step = (size_t)(m->extent < 0 ? -m->extent : m->extent), one, below, bytes;
@@ -115,7 +118,8 @@ static enum tiara_err take_scratch(struct tiara_elem_mpi *m)
     m->room = tiara_alloc_aligned(64, 2 * bytes);
     if (!m->room)
         return TIARA_ERR_NOMEM;
-    /* Holes of the operands are whatever the memory holds; give an operator that looks at them something defined. */
+    /* Holes of the operands are whatever the memory holds; give an operator that looks at them
+     * something defined. */
     memset(m->room, 0, 2 * bytes);
     m->acc = m->room + below;
     m->next = m->room + bytes + below;
@@ -145,7 +149,9 @@ static enum tiara_err elem_init(
     return take_scratch(m);
 }
 
-/* MPI's pair types: C structs, some with padding, which are then packed like any type with holes. */
+/*
+ * MPI's pair types: C structs, some with padding, which are then packed like any type with holes.
+ */
 static bool is_pair(MPI_Datatype type)
 {
     return type == MPI_FLOAT_INT || type == MPI_DOUBLE_INT || type == MPI_LONG_INT ||

@@ -29,7 +29,8 @@ static enum tiara_err pack_side(const void *buf, size_t first, size_t count, MPI
                : TIARA_ERR_MPI;
 }
 
-/* Dense stand-ins @in and @out for buffers whose types have holes; NULL where there are none. The input is packed. */
+/* Dense stand-ins @in and @out for buffers whose types have holes; NULL where there are none. The
+ * input is packed. */
 static enum tiara_err pack_input(
     struct tiara_comm *c, const struct gathering *g, char *in, char *out)
 {
@@ -44,8 +45,9 @@ static enum tiara_err pack_input(
 }
 
 /*
- * Moves bytes, packed where a type has holes. Ranks may describe the same data by different types, so that whether a type has
- * holes must not decide about the path: only the number of bytes, which is equal on all ranks, does.
+ * Moves bytes, packed where a type has holes. Ranks may describe the same data by different types,
+ * so that whether a type has holes must not decide about the path: only the number of bytes, which
+ * is equal on all ranks, does.
  */
 static enum tiara_err gather(struct tiara_comm *c, const struct gathering *g)
 {
@@ -86,7 +88,9 @@ static int pass_gather(struct tiara_comm *c, const struct gathering *g)
     return rc == MPI_SUCCESS ? tiara_core_await(request) : rc;
 }
 
-/* On copies in host memory; @by_mpi: by the MPI below only. Returns MPI_SUCCESS or a raised error. */
+/*
+ * On copies in host memory; @by_mpi: by the MPI below only. Returns MPI_SUCCESS or a raised error.
+ */
 static int gather_near(struct tiara_comm *c, const struct gathering *g, bool by_mpi)
 {
     int remote = c->size;

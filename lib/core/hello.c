@@ -1,6 +1,6 @@
 /*
- * Exchanges between all ranks. Nonblocking collectives and a wait that yields: a blocking one spins in most MPIs, for
- * milliseconds per call when ranks share cores.
+ * Exchanges between all ranks. Nonblocking collectives and a wait that yields: a blocking one spins
+ * in most MPIs, for milliseconds per call when ranks share cores.
  */
 #include "core/async.h"
 #include "core/core.h"

@@ -1,13 +1,16 @@
 /*
  * TIARA_Allreduce_multi: many small vectors in one all-reduce.
  *
- * The vectors are copied, one behind the other, into a dense vector in host memory, which is all-reduced like any other, and the results
- * are copied out of another one. Two dense vectors, not one: when the call has to go another way (to the MPI below), the input is still there.
+ * The vectors are copied, one behind the other, into a dense vector in host memory, which is
+ * all-reduced like any other, and the results are copied out of another one. Two dense vectors, not
+ * one: when the call has to go another way (to the MPI below), the input is still there.
  *
- * What is packed follows from counts and the size of an element only, and so is alike on all ranks. Where buffers live (GPU memory is
- * fetched and stored), and whether a rank reduces in place, concerns nobody else. Calls that are not of a predefined type and operator,
- * or of Tiara's own, are done one buffer at a time: elements of a user's operator may have holes, and ranks may describe the same
- * elements by different types. So are those on intercommunicators, which are the MPI's, and on communicators of one rank.
+ * What is packed follows from counts and the size of an element only, and so is alike on all ranks.
+ * Where buffers live (GPU memory is fetched and stored), and whether a rank reduces in place,
+ * concerns nobody else. Calls that are not of a predefined type and operator, or of Tiara's own,
+ * are done one buffer at a time: elements of a user's operator may have holes, and ranks may
+ * describe the same elements by different types. So are those on intercommunicators, which are the
+ * MPI's, and on communicators of one rank.
  */
 #include "core/multi.h"
 #include "base/alloc.h"
@@ -17,12 +20,14 @@
 #include <string.h>
 
 /*
- * Bytes of a buffer above which it goes by itself. Packing copies every byte twice, to save one latency. On one node both cost
- * the same at 16 KiB: 16 such buffers took 44 us by themselves and 42 packed; of 4 KiB 16 and 11, of 256 B 4.0 and 1.3 (2 ranks on 2
- * cores, virtual AMD Zen 5, 2026-11).
+ * Bytes of a buffer above which it goes by itself. Packing copies every byte twice, to save one
+ * latency. On one node both cost the same at 16 KiB: 16 such buffers took 44 us by themselves and
+ * 42 packed; of 4 KiB 16 and 11, of 256 B 4.0 and 1.3 (2 ranks on 2 cores, virtual AMD Zen 5,
+ * 2026-11).
  */
 #define ALONE_BYTES ((size_t)16384)
-/* Bytes of a packed vector. In a longer one a latency between nodes could hardly be seen, and its copies would leave the caches. */
+/* Bytes of a packed vector. In a longer one a latency between nodes could hardly be seen, and its
+ * copies would leave the caches. */
 #define PACKED_BYTES ((size_t)1 << 20)
 /* Of one that is packed on the stack. */
 #define ROOM_BYTES ((size_t)16384)
@@ -140,8 +145,8 @@ static enum tiara_err unpack(const struct multi *m, const struct batch *b, const
 /* ---- room for packed vectors ---- */
 
 /*
- * The memory of the last call that took some from the heap, for the next one of any communicator: new memory of this size costs more in page faults
- * than packing saves.
+ * The memory of the last call that took some from the heap, for the next one of any communicator:
+ * new memory of this size costs more in page faults than packing saves.
  */
 struct room {
     char *in, *out; /* NULL: there is none */
@@ -197,7 +202,8 @@ void tiara_multi_release(void)
 
 /* ---- running ---- */
 
-/* @in, @out: of the batch's size at least; NULL: there is no memory. Returns MPI_SUCCESS or a raised error. */
+/* @in, @out: of the batch's size at least; NULL: there is no memory. Returns MPI_SUCCESS or a
+ * raised error. */
 static int reduce_batch(const struct multi *m, const struct batch *b, char *in, char *out)
 {
     struct tiara_call call = {
@@ -310,8 +316,9 @@ static int check_and_reduce(struct multi *m, const void *sendbufs)
     if (has_bad_buffer(m))
         return tiara_core_raise_code(c->comm, MPI_ERR_BUFFER);
     /*
-     * Nobody looks after a rank that fails before a call of MPI's: nothing that can fail comes before one. But after a failure peers may still be in the
-     * call, with the batches of a call of Tiara's.
+     * Nobody looks after a rank that fails before a call of MPI's: nothing that can fail comes
+     * before one. But after a failure peers may still be in the call, with the batches of a call of
+     * Tiara's.
      */
     m->packed_max = c->facts.mpi_only && !c->broken ? ROOM_BYTES : PACKED_BYTES;
     return c->size == 1 ? reduce_each(m) : reduce_packed(m);

@@ -1,9 +1,10 @@
 /*
- * GPU buffers that only the CPU can work on: copies in host memory, for what goes to an MPI that knows no GPU memory, and
- * for types with holes, which MPI packs.
+ * GPU buffers that only the CPU can work on: copies in host memory, for what goes to an MPI that
+ * knows no GPU memory, and for types with holes, which MPI packs.
  *
- * Whoever needs this pays for whole copies; the calls that Tiara itself runs never do. The copy spans from the lowest to the highest byte that the
- * elements touch, so that the type's own layout holds in it.
+ * Whoever needs this pays for whole copies; the calls that Tiara itself runs never do. The copy
+ * spans from the lowest to the highest byte that the elements touch, so that the type's own layout
+ * holds in it.
  */
 #include "base/alloc.h"
 #include "base/log.h"
@@ -20,9 +21,11 @@ bool tiara_near_is(const void *buf)
 }
 
 /*
- * By a blocking collective of MPI, as what follows is one: it has no watchdog, since the communicator may have been given up and its
- * ranks go on in MPI together; and it cannot be mixed up with an exchange that a rank left behind when it gave up. Over the private communicator where there is
- * one, since the program may use its own while a call in a stream has to be met by another thread.
+ * By a blocking collective of MPI, as what follows is one: it has no watchdog, since the
+ * communicator may have been given up and its ranks go on in MPI together; and it cannot be mixed
+ * up with an exchange that a rank left behind when it gave up. Over the private communicator where
+ * there is one, since the program may use its own while a call in a stream has to be met by another
+ * thread.
  */
 enum tiara_err tiara_near_agree(struct tiara_comm *c, enum tiara_err mine)
 {

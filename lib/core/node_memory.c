@@ -1,9 +1,11 @@
 /*
  * Opening a node's shared memory, on all nodes of a communicator or on none.
  *
- * Each node opens in its own group, so that a node where something fails does not leave another in an exchange; after each way all
- * nodes vote, and go on to the next way together. The last resort, a window of the MPI below, is tried only where each rank could
- * make a small shared file just before: an MPI whose one rank fails inside MPI_Win_allocate_shared may never return on the others.
+ * Each node opens in its own group, so that a node where something fails does not leave another in
+ * an exchange; after each way all nodes vote, and go on to the next way together. The last resort,
+ * a window of the MPI below, is tried only where each rank could make a small shared file just
+ * before: an MPI whose one rank fails inside MPI_Win_allocate_shared may never return on the
+ * others.
  */
 #include "base/alloc.h"
 #include "base/log.h"

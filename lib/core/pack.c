@@ -5,8 +5,9 @@
 #include <limits.h>
 
 /*
- * One call of MPI's. Some MPIs refuse a null address although the type has absolute ones (MPI_BOTTOM): then the type is moved, and the dense
- * side, which is some address, stands in for it.
+ * One call of MPI's. Some MPIs refuse a null address although the type has absolute ones
+ * (MPI_BOTTOM): then the type is moved, and the dense side, which is some address, stands in for
+ * it.
  */
 static int pack_piece(void *typed, int n, MPI_Datatype type, char *dense, int bytes, bool unpack)
 {

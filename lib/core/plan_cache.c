@@ -1,8 +1,9 @@
 /*
  * The plans of a communicator: made when first needed, kept until it is freed.
  *
- * A plan depends on the algorithm and its options, never on the size of a call, so that a communicator has a handful. Making one
- * ends with an agreement: a rank without memory says so before anybody waits for it.
+ * A plan depends on the algorithm and its options, never on the size of a call, so that a
+ * communicator has a handful. Making one ends with an agreement: a rank without memory says so
+ * before anybody waits for it.
  */
 #include "base/alloc.h"
 #include "base/log.h"

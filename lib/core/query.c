@@ -1,5 +1,6 @@
 /*
- * Questions about the library that are answered without any other rank: TIARA_Comm_serves, TIARA_Variable.
+ * Questions about the library that are answered without any other rank: TIARA_Comm_serves,
+ * TIARA_Variable.
  */
 #include "core/async.h"
 #include "core/core.h"

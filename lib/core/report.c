@@ -97,7 +97,8 @@ static bool has_memfd(void)
     return fd >= 0;
 }
 
-/* Whether the kernel lets processes copy from each other at all; own processes in other containers may still be refused. */
+/* Whether the kernel lets processes copy from each other at all; own processes in other containers
+ * may still be refused. */
 static bool has_cma(void)
 {
     int from = 1, to = 0;

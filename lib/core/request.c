@@ -1,8 +1,9 @@
 /*
  * Starting nonblocking operations, and ending them: what tiara.h's requests are made of.
  *
- * Nothing here waits for another rank. An operation is a job of Tiara's (async.h) where the communicator has what that takes; else
- * it is the MPI's. Types and operators that MPI does not know are then gathered by MPI, and folded by whoever completes the request.
+ * Nothing here waits for another rank. An operation is a job of Tiara's (async.h) where the
+ * communicator has what that takes; else it is the MPI's. Types and operators that MPI does not
+ * know are then gathered by MPI, and folded by whoever completes the request.
  */
 #include "core/request.h"
 #include "base/alloc.h"

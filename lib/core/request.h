@@ -24,13 +24,14 @@ struct tiara_request {
     bool own_type;
     MPI_Op op;
     MPI_Comm comm;
-    /* What follows from the arguments, once and for all: the communicator may be freed before the end. */
+    /* What follows from the arguments, once and for all: the communicator may be freed before the
+     * end. */
     struct tiara_elem elem;
     bool native; /* elem.redop is there */
     bool inter;
     int ranks;
-    struct tiara_async *
-        channel; /* of a persistent request that Tiara serves; then nothing else needs the communicator */
+    /* of a persistent request that Tiara serves; then nothing else needs the communicator */
+    struct tiara_async *channel;
     enum tiara_request_way way;
     int rc; /* DONE: what it ended with */
     struct tiara_job job;
@@ -43,14 +44,17 @@ struct tiara_request {
 };
 
 /*
- * Starts @r, whose arguments are checked. @c: the state of its communicator; NULL: there is none, or a channel. Local. Returns MPI_SUCCESS, and then the request is active; or an error that was raised.
+ * Starts @r, whose arguments are checked. @c: the state of its communicator; NULL: there is none,
+ * or a channel. Local. Returns MPI_SUCCESS, and then the request is active; or an error that was
+ * raised.
  */
 int tiara_request_start(struct tiara_request *r, struct tiara_comm *c);
 /* Whether the operation of @r is over; never waits. */
 bool tiara_request_is_over(struct tiara_request *r);
 /*
- * Ends the active, finished operation of @r: its result is where the caller wants it. Returns the MPI error of the operation. *blame_out: the
- * communicator on which it still has to be raised; MPI_COMM_NULL: none.
+ * Ends the active, finished operation of @r: its result is where the caller wants it. Returns the
+ * MPI error of the operation. *blame_out: the communicator on which it still has to be raised;
+ * MPI_COMM_NULL: none.
  */
 int tiara_request_conclude(struct tiara_request *r, MPI_Comm *blame_out);
 void tiara_request_delete(struct tiara_request *r);

@@ -1,8 +1,9 @@
 /*
- * Completion of nonblocking operations: TIARA_Wait, TIARA_Test and their kind, and requests that were given up.
+ * Completion of nonblocking operations: TIARA_Wait, TIARA_Test and their kind, and requests that
+ * were given up.
  *
- * One idea: look() asks each active request of a list whether it is over; Test looks once, Wait looks until it is enough, and what is over is
- * then concluded by the caller's own thread.
+ * One idea: look() asks each active request of a list whether it is over; Test looks once, Wait
+ * looks until it is enough, and what is over is then concluded by the caller's own thread.
  */
 #include "base/alloc.h"
 #include "base/log.h"
@@ -104,7 +105,8 @@ static MPI_Status *nth(MPI_Status *statuses, int i)
     return statuses == MPI_STATUSES_IGNORE ? MPI_STATUS_IGNORE : &statuses[i];
 }
 
-/* Ends the operation of *@request, which is over; the request becomes null, or inactive. Returns the error, not raised. */
+/* Ends the operation of *@request, which is over; the request becomes null, or inactive. Returns
+ * the error, not raised. */
 static int conclude(TIARA_Request *request, MPI_Comm *blame)
 {
     int rc = tiara_request_conclude(*request, blame);
@@ -131,7 +133,8 @@ static int conclude_one(TIARA_Request *request, MPI_Status *status)
     return raise_on(blame, rc);
 }
 
-/* Ends those of the list that were over in the last look. @indices: where to note which; NULL: all are, and each has its status at its own index. */
+/* Ends those of the list that were over in the last look. @indices: where to note which; NULL: all
+ * are, and each has its status at its own index. */
 static int conclude_some(struct list *l, int indices[], MPI_Status *statuses)
 {
     MPI_Comm blame = MPI_COMM_NULL;

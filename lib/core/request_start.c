@@ -15,7 +15,8 @@ static void derive(struct tiara_request *r)
     PMPI_Comm_size(r->comm, &r->ranks);
 }
 
-/* The error class of arguments that MPI need not be asked about, or MPI_SUCCESS. An intercommunicator's are MPI's to judge. */
+/* The error class of arguments that MPI need not be asked about, or MPI_SUCCESS. An
+ * intercommunicator's are MPI's to judge. */
 static int judge(const struct tiara_request *r)
 {
     int rc;
@@ -31,7 +32,8 @@ static int judge(const struct tiara_request *r)
     return rc;
 }
 
-/* A request with a copy of @args; NULL after an error, which was raised (*rc_out is it). The communicator is valid. */
+/* A request with a copy of @args; NULL after an error, which was raised (*rc_out is it). The
+ * communicator is valid. */
 static struct tiara_request *request_new(const struct tiara_request *args, int *rc_out)
 {
     struct tiara_request *r = tiara_alloc(1, sizeof(*r));
@@ -92,7 +94,8 @@ int TIARA_Iallreduce(const void *sendbuf, void *recvbuf, int count, MPI_Datatype
 
 /* ---- persistent ---- */
 
-/* Derived types may be freed by the program while the request lives; a copy of a predefined one is not the same to operators. */
+/* Derived types may be freed by the program while the request lives; a copy of a predefined one is
+ * not the same to operators. */
 static int keep_type(struct tiara_request *r)
 {
     int integers, addresses, types, combiner, rc;

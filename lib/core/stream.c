@@ -1,14 +1,17 @@
 /*
  * Calls that are ordered in a stream of the program's.
  *
- * On one node such a call is one launch of a kernel in that stream; nothing of the host takes part. With several nodes the
- * network has to be driven: a gate in the stream holds back what comes after, and the communicator's proxy thread runs the call when the stream has reached
- * the gate, and then opens it. A call that the GPUs cannot do waits for the stream, and is run at once.
+ * On one node such a call is one launch of a kernel in that stream; nothing of the host takes part.
+ * With several nodes the network has to be driven: a gate in the stream holds back what comes
+ * after, and the communicator's proxy thread runs the call when the stream has reached the gate,
+ * and then opens it. A call that the GPUs cannot do waits for the stream, and is run at once.
  *
- * Agreement. What needs the other ranks (the vote, the node's segments, a plan) is done in the first call that needs it, which waits for them;
- * whether it is needed is the same on all ranks. After that nothing is agreed on any more: all buffers are GPU memory, as promised.
+ * Agreement. What needs the other ranks (the vote, the node's segments, a plan) is done in the
+ * first call that needs it, which waits for them; whether it is needed is the same on all ranks.
+ * After that nothing is agreed on any more: all buffers are GPU memory, as promised.
  *
- * One call at a time: the proxy works while no other call on the communicator does, since those wait for it first.
+ * One call at a time: the proxy works while no other call on the communicator does, since those
+ * wait for it first.
  */
 #include "base/alloc.h"
 #include "base/log.h"
@@ -63,7 +66,8 @@ static enum tiara_err await_gate(void *gate)
 
 /* ---- the proxy ---- */
 
-/* When the communicator has been given up, the others have this call done by the MPI, and learn here that it cannot be done. */
+/* When the communicator has been given up, the others have this call done by the MPI, and learn
+ * here that it cannot be done. */
 static enum tiara_err run_job(struct tiara_comm *c, struct job *job)
 {
     enum tiara_err err = await_gate(job->gate);
@@ -210,8 +214,8 @@ static enum tiara_err hand_over(struct tiara_comm *c, const struct tiara_call *c
 /* ---- a call ---- */
 
 /*
- * Now: waits for what the stream has before it, and returns when the result is there. The gate is opened before the call, which may
- * free memory, and CUDA waits for all streams then.
+ * Now: waits for what the stream has before it, and returns when the result is there. The gate is
+ * opened before the call, which may free memory, and CUDA waits for all streams then.
  */
 static int run_now(struct tiara_comm *c, struct tiara_call *call, MPI_Datatype type, MPI_Op op,
     struct CUstream_st *stream)
@@ -231,7 +235,8 @@ static int run_now(struct tiara_comm *c, struct tiara_call *call, MPI_Datatype t
     return TIARA_Allreduce_c(in, call->out, (MPI_Count)call->count, type, op, c->comm);
 }
 
-/* One rank: its own vector is the result. Nothing tells later whether the copy is over, so the stream is waited for. */
+/* One rank: its own vector is the result. Nothing tells later whether the copy is over, so the
+ * stream is waited for. */
 static enum tiara_err run_alone(
     const struct tiara_call *call, bool capturing, struct CUstream_st *stream)
 {
@@ -257,7 +262,8 @@ static bool is_multi_threaded(void)
     return provided == MPI_THREAD_MULTIPLE;
 }
 
-/* Both buffers are GPU memory of the device that the communicator works on; else says what they are. */
+/* Both buffers are GPU memory of the device that the communicator works on; else says what they
+ * are. */
 static enum tiara_err check_buffers(const struct tiara_comm *c, const struct tiara_call *call)
 {
     bool both = call->far_in && call->far_out;

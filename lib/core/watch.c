@@ -1,9 +1,10 @@
 /*
  * What happens while a call waits long, and when one is given up.
  *
- * A rank that waits drives MPI, and asks from time to time whether the wait can end at all: did a node peer call differently, or
- * give up (arena.h); does a message that nobody asked for say the same of another node. A rank that gives a call up tells both, so
- * that none waits for it; later calls on the communicator go to MPI.
+ * A rank that waits drives MPI, and asks from time to time whether the wait can end at all: did a
+ * node peer call differently, or give up (arena.h); does a message that nobody asked for say the
+ * same of another node. A rank that gives a call up tells both, so that none waits for it; later
+ * calls on the communicator go to MPI.
  */
 #include "base/log.h"
 #include "core/async.h"
@@ -14,14 +15,16 @@ static enum tiara_err progress(void *arg)
     struct tiara_comm *c = arg;
     int flag;
 
-    /* The program's own pending messages must move too: a peer may wait for one of them before it comes to this call. */
+    /* The program's own pending messages must move too: a peer may wait for one of them before it
+     * comes to this call. */
     PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, c->comm, &flag, MPI_STATUS_IGNORE);
     return TIARA_OK;
 }
 
 /*
- * A rank of another node gave up: in the present call or a later one, which has then failed here too; or in an earlier one, as when it found the error
- * only after this rank was through: then it is in the MPI below, as this rank must be.
+ * A rank of another node gave up: in the present call or a later one, which has then failed here
+ * too; or in an earlier one, as when it found the error only after this rank was through: then it
+ * is in the MPI below, as this rank must be.
  */
 static enum tiara_err judge_abort(const struct tiara_comm *c)
 {
@@ -54,7 +57,8 @@ static enum tiara_err judge_message(struct tiara_comm *c, int from, uint32_t tag
         return take_abort(c, from, tag);
     if (tag == TIARA_EXEC_TAG_LEAVE(bits))
         return TIARA_ERR_UNSUPPORTED;
-    /* Messages of later calls may wait; one of a chunk that has been started here must be of this call. */
+    /* Messages of later calls may wait; one of a chunk that has been started here must be of this
+     * call. */
     if (age == 0 || age > TIARA_SLOTS || tag == tiara_exec_tag(bits, tag & window, c->digest))
         return TIARA_OK;
     tiara_error("ranks disagree: a message of rank %d of the communicator belongs to another call "
@@ -79,7 +83,8 @@ enum tiara_err tiara_comm_inspect_net(struct tiara_comm *c)
     return err;
 }
 
-/* Tells the column, one rank of each other node, which call was the last that was not left to the MPI below. */
+/* Tells the column, one rank of each other node, which call was the last that was not left to the
+ * MPI below. */
 static void tell_other_nodes(struct tiara_comm *c, uint32_t tag)
 {
     for (int node = 0; node < c->layout.nnodes; node++) {
@@ -125,9 +130,10 @@ struct tiara_wait *tiara_comm_wait(struct tiara_comm *c)
 }
 
 /*
- * Calls on streams return before the peers have come to them, so that ranks of a node may be several calls apart when one fails. The first rank that stops
- * says which call was the last one; that and those before fail on all ranks, and later ones are the MPI's. Returns how many calls this rank, which is
- * through with @done, has to go until then; negative: how many it is ahead.
+ * Calls on streams return before the peers have come to them, so that ranks of a node may be
+ * several calls apart when one fails. The first rank that stops says which call was the last one;
+ * that and those before fail on all ranks, and later ones are the MPI's. Returns how many calls
+ * this rank, which is through with @done, has to go until then; negative: how many it is ahead.
  */
 static int64_t calls_left(const struct tiara_comm *c, uint64_t done)
 {

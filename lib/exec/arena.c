@@ -1,6 +1,6 @@
 /*
- * Making an arena, and what all calls do at their beginning and when they are stuck. The layout and the argument
- * why it is right are in arena.h.
+ * Making an arena, and what all calls do at their beginning and when they are stuck. The layout and
+ * the argument why it is right are in arena.h.
  */
 #include "exec/arena.h"
 #include "base/alloc.h"
@@ -95,7 +95,8 @@ int tiara_arena_shown_rank(const struct tiara_arena *a, int i)
     return a->world_rank ? a->world_rank[i] : i;
 }
 
-/* What the failed word says: communicator, call, and in the lowest bit whether it is innocent. Never 0. */
+/* What the failed word says: communicator, call, and in the lowest bit whether it is innocent.
+ * Never 0. */
 static uint64_t failed_word(const struct tiara_arena *a, bool innocent)
 {
     return UINT64_C(1) << 63 | (uint64_t)a->comm_id << 32 | (a->call & 0x7fffffff) << 1 | innocent;

@@ -4,33 +4,43 @@
  * Layout of a rank's segment (writer: its owner alone; readers: all node peers):
  *
  *   offset            size              field     what
- *   0                 64                progress  one 64-bit word per slot: base + steps done, only grows
+ *   0                 64                progress  one 64-bit word per slot: base + steps done, only
+ *                                                 grows
  *   128               4                 sleeping  1 while the owner sleeps on a futex
- *   256               8                 failed    the communicator and call that the owner gave up, 0 none
- *   384               40                desc      the owner's current call, for error messages; addresses for pulls
- *   512               8                 kind      the owner's current call, its digest, and whether its buffers are device memory
- *   640               8                finished  posted calls: all up to this number are over for the owner
- *   4096              16 strides        small     small slots, taken in turn by the call's sequence number: head
- *                                                   (sequence number, digest), payload; the first 48 bytes of payload
- *                                                   share the head's cache line; of posted calls, desc at the end
+ *   256               8                 failed    the communicator and call that the owner gave up,
+ *                                                 0 none
+ *   384               40                desc      the owner's current call, for error messages;
+ *                                                 addresses for pulls
+ *   512               8                 kind      the owner's current call, its digest, and whether
+ *                                                 its buffers are device memory
+ *   640               8                finished  posted calls: all up to this number are over for
+ *                                                the owner
+ *   4096              16 strides        small     small slots, taken in turn by the call's sequence
+ *                                                 number: head
+ *                                                   (sequence number, digest), payload; the first
+ *                                                   48 bytes of payload share the head's cache
+ *                                                   line; of posted calls, desc at the end
  *   page after them   slots x cell      cells     one cell per chunk in flight, taken in turn
  *
- * Why small slots can be overwritten. Two would be enough: a rank writes call n's slot after it finished call n - 1, for
- * which it needed something that every peer (or, with a leader, the leader for its peers) wrote in call n - 1 and hence
- * after it had read everything of call n - 2. There are more, and cells are taken in turn, for speed: lines that still are in
- * the reader's first-level cache take almost twice as long to write (measured on a virtual Intel Xeon).
+ * Why small slots can be overwritten. Two would be enough: a rank writes call n's slot after it
+ * finished call n - 1, for which it needed something that every peer (or, with a leader, the leader
+ * for its peers) wrote in call n - 1 and hence after it had read everything of call n - 2. There
+ * are more, and cells are taken in turn, for speed: lines that still are in the reader's
+ * first-level cache take almost twice as long to write (measured on a virtual Intel Xeon).
  *
- * Posted calls (posted.c) are published before earlier ones are over, so that there nothing follows from a peer's having published: a
- * rank overwrites the slot of call n - 16 when the finished words of all peers say that they are through with it.
+ * Posted calls (posted.c) are published before earlier ones are over, so that there nothing follows
+ * from a peer's having published: a rank overwrites the slot of call n - 16 when the finished words
+ * of all peers say that they are through with it.
  *
- * Why stale reads are harmless. A reader compares the head's sequence number with its own: anything but equality
- * means "not yet". Progress words are compared with >=, and never decrease.
+ * Why stale reads are harmless. A reader compares the head's sequence number with its own: anything
+ * but equality means "not yet". Progress words are compared with >=, and never decrease.
  *
- * Memory order. [arena.head]: the payload and digest are written before the head's sequence number is released;
- * a reader acquires it before it reads them. [arena.progress]: all effects of the ops of the steps that
- * a progress word counts precede its release; a peer acquires it before it reads a cell, or before it overwrites
- * one that the peer has read. [arena.finished]: all reads of the slots of the calls that the word counts precede its release; a peer
- * acquires it before it overwrites its slot.
+ * Memory order. [arena.head]: the payload and digest are written before the head's sequence number
+ * is released; a reader acquires it before it reads them. [arena.progress]: all effects of the ops
+ * of the steps that a progress word counts precede its release; a peer acquires it before it reads
+ * a cell, or before it overwrites one that the peer has read. [arena.finished]: all reads of the
+ * slots of the calls that the word counts precede its release; a peer acquires it before it
+ * overwrites its slot.
  */
 #ifndef TIARA_EXEC_ARENA_H
 #define TIARA_EXEC_ARENA_H
@@ -45,7 +55,8 @@
 
 #define TIARA_ARENA_SMALL_MAX 32768 /* most payload bytes of a small slot */
 
-/* Distance of two small slots: not a power of two, so that their heads do not share one set of a cache. */
+/* Distance of two small slots: not a power of two, so that their heads do not share one set of a
+ * cache. */
 #define TIARA_ARENA_SMALL_STRIDE (TIARA_ARENA_SMALL_MAX + 128)
 #define TIARA_ARENA_SMALL_SLOTS 16
 
@@ -55,7 +66,8 @@ struct tiara_arena_head {
     uint32_t bytes; /* payload that follows */
 };
 
-/* What a rank is doing, for the messages of peers, and for pulls; published by the head of the same call. */
+/* What a rank is doing, for the messages of peers, and for pulls; published by the head of the same
+ * call. */
 struct tiara_arena_desc {
     uint64_t in_addr, out_addr; /* for single-copy plans */
     uint64_t count;
@@ -91,8 +103,9 @@ struct tiara_arena {
     tiara_u32 **sleepers; /* [size - 1] the peers' sleeping flags */
     uint32_t digest; /* of the call that runs */
     uint32_t comm_id; /* of its communicator */
-    uint64_t
-        call; /* its number on that communicator, alike on all ranks; one call may take several sequence numbers */
+    /* its number on that communicator, alike on all ranks; one call may take several sequence
+     * numbers */
+    uint64_t call;
     struct tiara_wait wait;
     const struct tiara_xport *xport;
     void *xport_obj;
@@ -105,14 +118,16 @@ size_t tiara_arena_bytes(size_t cell_bytes);
 
 /*
  * tiara_arena_open() - make the node's segments through @xport (EXPOSE)
- * Collective over @group; all ranks get the same result. @cell_bytes a multiple of 4096 (0: small slots only).
- * @arena is zeroed memory of the caller's; close accepts it after failure too.
+ * Collective over @group; all ranks get the same result. @cell_bytes a multiple of 4096 (0: small
+ * slots only). @arena is zeroed memory of the caller's; close accepts it after failure too.
  */
 TIARA_MUST_USE enum tiara_err tiara_arena_open(struct tiara_arena *arena,
     const struct tiara_xport *xport, const struct tiara_xport_group *group, size_t cell_bytes);
 void tiara_arena_close(struct tiara_arena *arena);
 
-/* Begins call number ++seq; @desc is what peers may print and pull from once the head is published. */
+/*
+ * Begins call number ++seq; @desc is what peers may print and pull from once the head is published.
+ */
 static inline void tiara_arena_begin(
     struct tiara_arena *a, uint32_t digest, const struct tiara_arena_desc *desc)
 {
@@ -145,53 +160,62 @@ static inline void tiara_arena_publish(struct tiara_arena *a, size_t bytes)
 
     head->digest = a->digest;
     head->bytes = (uint32_t)bytes;
-    /* [arena.head] release: payload, digest and desc are visible to a peer that acquires this sequence number. */
+    /* [arena.head] release: payload, digest and desc are visible to a peer that acquires this
+     * sequence number. */
     tiara_store_release(&head->seq, a->seq);
     tiara_wait_wake(&a->wait, &head->seq);
 }
 
 /*
- * Waits until @peer has published the current call. TIARA_ERR_MISMATCH when its digest differs (logged with both calls).
+ * Waits until @peer has published the current call. TIARA_ERR_MISMATCH when its digest differs
+ * (logged with both calls).
  */
 TIARA_MUST_USE enum tiara_err tiara_arena_await(struct tiara_arena *a, int peer);
 
 /*
- * Device memory on some ranks of a node and host memory on others: each rank says, in the current call, what it has. Who has host memory
- * goes on without looking; who has device memory awaits all, and does as the others do unless all have it. A rank's word stays until
- * its next call, which needs a contribution of every rank that might still look at it.
+ * Device memory on some ranks of a node and host memory on others: each rank says, in the current
+ * call, what it has. Who has host memory goes on without looking; who has device memory awaits all,
+ * and does as the others do unless all have it. A rank's word stays until its next call, which
+ * needs a contribution of every rank that might still look at it.
  * Errors: TIARA_ERR_MISMATCH (logged with both calls), those of the wait.
  */
 void tiara_arena_say_kind(struct tiara_arena *a, bool device);
 TIARA_MUST_USE enum tiara_err tiara_arena_await_kinds(struct tiara_arena *a, bool *all_device_out);
 
-/* Compares the digest of @peer, which has published the current call; logs both calls when they differ. */
+/* Compares the digest of @peer, which has published the current call; logs both calls when they
+ * differ. */
 TIARA_MUST_USE enum tiara_err tiara_arena_compare(struct tiara_arena *a, int peer);
 
 /*
- * Tells the peers that this rank takes part in the arena no more. @innocent: not because the current call failed, but
- * because the arena was given up by a call on another communicator; then peers get TIARA_ERR_UNSUPPORTED.
+ * Tells the peers that this rank takes part in the arena no more. @innocent: not because the
+ * current call failed, but because the arena was given up by a call on another communicator; then
+ * peers get TIARA_ERR_UNSUPPORTED.
  */
 void tiara_arena_fail(struct tiara_arena *a, bool innocent);
 
 /*
- * The last call on the current communicator that a rank of the node took part in before it failed or left, as its distance from call @call: negative
- * when it lies before. Of several ranks the one that ended first counts. Returns false when all peers are still there.
+ * The last call on the current communicator that a rank of the node took part in before it failed
+ * or left, as its distance from call @call: negative when it lies before. Of several ranks the one
+ * that ended first counts. Returns false when all peers are still there.
  */
 bool tiara_arena_last_call(const struct tiara_arena *a, uint64_t call, int64_t *after_out);
 
 /*
- * For a wait that does not end: TIARA_ERR_MISMATCH when a peer called differently, TIARA_ERR_PEER when it gave up this call,
- * TIARA_ERR_UNSUPPORTED when it left the arena for another reason: then no result has been written, and the call can go another way.
+ * For a wait that does not end: TIARA_ERR_MISMATCH when a peer called differently, TIARA_ERR_PEER
+ * when it gave up this call, TIARA_ERR_UNSUPPORTED when it left the arena for another reason: then
+ * no result has been written, and the call can go another way.
  * @first: also logs which peers have not come to the current call.
  */
 TIARA_MUST_USE enum tiara_err tiara_arena_inspect(
     struct tiara_arena *a, double waited_s, bool first);
 
-/* What peer @i's having given up means for the current call: TIARA_OK, it has not; TIARA_ERR_PEER; TIARA_ERR_UNSUPPORTED as below. */
+/* What peer @i's having given up means for the current call: TIARA_OK, it has not; TIARA_ERR_PEER;
+ * TIARA_ERR_UNSUPPORTED as below. */
 TIARA_MUST_USE enum tiara_err tiara_arena_has_left(const struct tiara_arena *a, int i);
 /* The rank that a message names for node index @i. */
 int tiara_arena_shown_rank(const struct tiara_arena *a, int i);
-/* Ends in "rank 2 called allreduce of ..." for both: TIARA_ERR_MISMATCH, or what a peer that left gave. Logged. */
+/* Ends in "rank 2 called allreduce of ..." for both: TIARA_ERR_MISMATCH, or what a peer that left
+ * gave. Logged. */
 TIARA_MUST_USE enum tiara_err tiara_arena_disagree(const struct tiara_arena *a, int peer,
     const struct tiara_arena_desc *mine, const struct tiara_arena_desc *its);
 /* A few words of @d for messages, into text[size]. */
@@ -200,7 +224,8 @@ void tiara_arena_describe(const struct tiara_arena_desc *d, char *text, size_t s
 /* ---- small calls: small.c ---- */
 
 /*
- * All-gather of a few bytes in a call of its own: in[bytes] of every rank ends in out[size * bytes]. @bytes <= TIARA_ARENA_SMALL_MAX.
+ * All-gather of a few bytes in a call of its own: in[bytes] of every rank ends in out[size *
+ * bytes]. @bytes <= TIARA_ARENA_SMALL_MAX.
  */
 TIARA_MUST_USE enum tiara_err tiara_small_gather(
     struct tiara_arena *a, const void *in, void *out, size_t bytes);
@@ -215,17 +240,20 @@ struct tiara_small_call {
 };
 
 /*
- * One-shot all-reduce of a node: every rank publishes its vector and folds all of them in rank order.
+ * One-shot all-reduce of a node: every rank publishes its vector and folds all of them in rank
+ * order.
  */
 TIARA_MUST_USE enum tiara_err tiara_small_node(
     struct tiara_arena *a, const struct tiara_small_call *call);
 
-/* Puts the input back into @call->out, in place, for another way: it still is in the own small slot. */
+/* Puts the input back into @call->out, in place, for another way: it still is in the own small
+ * slot. */
 void tiara_small_restore(struct tiara_arena *a, const struct tiara_small_call *call);
 
 /*
- * Two levels: node ranks publish; local index 0 folds them in rank order into @call->out, runs @between (which combines
- * out with the other nodes' in place), publishes the result; the others copy it. @between is called on index 0 only.
+ * Two levels: node ranks publish; local index 0 folds them in rank order into @call->out, runs
+ * @between (which combines out with the other nodes' in place), publishes the result; the others
+ * copy it. @between is called on index 0 only.
  */
 TIARA_MUST_USE enum tiara_err tiara_small_hier(struct tiara_arena *a,
     const struct tiara_small_call *call,
@@ -234,8 +262,9 @@ TIARA_MUST_USE enum tiara_err tiara_small_hier(struct tiara_arena *a,
 /* ---- posted calls: posted.c ---- */
 
 /*
- * Calls that nobody waits in, several of them under way: each carries its own number, alike on all ranks of the node, in the order in which they
- * were posted. Small ones are complete when all peers have published them. One at a time may be a plan's.
+ * Calls that nobody waits in, several of them under way: each carries its own number, alike on all
+ * ranks of the node, in the order in which they were posted. Small ones are complete when all peers
+ * have published them. One at a time may be a plan's.
  */
 struct tiara_posted {
     uint64_t seq;
@@ -260,8 +289,8 @@ void tiara_posted_begin(struct tiara_arena *a, const struct tiara_posted *p);
 /* All calls up to @seq are over for this rank. */
 void tiara_posted_finish(struct tiara_arena *a, uint64_t seq);
 /*
- * Whether @p can still end: TIARA_ERR_MISMATCH when a peer called differently, TIARA_ERR_PEER when one gave up. @first: also logs who
- * has not started it, as tiara_arena_inspect.
+ * Whether @p can still end: TIARA_ERR_MISMATCH when a peer called differently, TIARA_ERR_PEER when
+ * one gave up. @first: also logs who has not started it, as tiara_arena_inspect.
  */
 TIARA_MUST_USE enum tiara_err tiara_posted_inspect(
     struct tiara_arena *a, const struct tiara_posted *p, double waited_s, bool first);

@@ -1,12 +1,15 @@
 /*
  * The host executor: chunks in flight, each with its own program counter.
  *
- * One idea: nothing here waits but tiara_exec_run(); tiara_exec_poll() does the same for a caller that does not wait. advance() tries every chunk in flight, oldest first, and
- * moves each as far as its waits, messages and posts allow; only when none moved does the caller wait, with
- * advance() itself as the condition. So the copy-in of one chunk, the network part of another and the copy-out of
- * a third overlap without being written so.
+ * One idea: nothing here waits but tiara_exec_run(); tiara_exec_poll() does the same for a caller
+ * that does not wait. advance() tries every chunk in flight, oldest first, and moves each as far as
+ * its waits, messages and posts allow; only when none moved does the caller wait, with advance()
+ * itself as the condition. So the copy-in of one chunk, the network part of another and the
+ * copy-out of a third overlap without being written so.
  *
- * Agreement: chunks take the slots in turn, from call to call; slots take the same base step counts on all node ranks; and chunk_seq counts chunks alike on all ranks. No choice here depends on timing but the order of independent work.
+ * Agreement: chunks take the slots in turn, from call to call; slots take the same base step counts
+ * on all node ranks; and chunk_seq counts chunks alike on all ranks. No choice here depends on
+ * timing but the order of independent work.
  */
 #include "exec/exec.h"
 #include "base/alloc.h"
@@ -29,7 +32,8 @@ static void publish(struct tiara_run *r, const struct tiara_chunk *c, int slot, 
     if (tiara_load_relaxed(word) ==
         c->base + (uint64_t)step) /* relaxed: only this thread writes it */
         return;
-    /* [arena.progress] release: the effects of all ops of steps <= step are visible to a peer that acquires this. */
+    /* [arena.progress] release: the effects of all ops of steps <= step are visible to a peer that
+     * acquires this. */
     tiara_store_release(word, c->base + (uint64_t)step);
     tiara_wait_wake(&a->wait, word);
 }
@@ -54,7 +58,8 @@ static bool has_begun(struct tiara_run *r, int peer, struct tiara_wait_on *on)
     return true;
 }
 
-/* Whether @peer (a rank) has reached @step; compares digests when it is first heard of in this call. */
+/* Whether @peer (a rank) has reached @step; compares digests when it is first heard of in this
+ * call. */
 static bool has_reached(struct tiara_run *r, const struct tiara_chunk *c, int slot,
     struct tiara_plan_wait wait, struct tiara_wait_on *on)
 {
@@ -222,8 +227,9 @@ static void start_chunk(struct tiara_run *r, int slot)
 }
 
 /*
- * Moves one chunk as far as it goes. True when it moved at all. Messages are tested only where the chunk cannot go on without: a
- * test costs a system call in some networks, and the next op may be a send that a peer waits for.
+ * Moves one chunk as far as it goes. True when it moved at all. Messages are tested only where the
+ * chunk cannot go on without: a test costs a system call in some networks, and the next op may be a
+ * send that a peer waits for.
  */
 static bool run_chunk(struct tiara_run *r, int slot, struct tiara_wait_on *on)
 {
@@ -284,13 +290,16 @@ static bool step_chunk(struct tiara_run *r, int slot, struct tiara_wait_on *on)
     return run_chunk(r, slot, on);
 }
 
-/* Chunks walk over all cells of the arena, from call to call: a cell that a peer has just read is slow to write. */
+/* Chunks walk over all cells of the arena, from call to call: a cell that a peer has just read is
+ * slow to write. */
 static int slot_of(const struct tiara_run *r, size_t chunk)
 {
     return (int)((r->first_slot + chunk) % TIARA_SLOTS);
 }
 
-/* Tries every chunk in flight, oldest first. True when something moved, failed, or all is finished. */
+/*
+ * Tries every chunk in flight, oldest first. True when something moved, failed, or all is finished.
+ */
 static bool advance(void *arg, struct tiara_wait_on *on)
 {
     struct tiara_run *r = arg;

@@ -2,9 +2,10 @@
  * The host executor: interprets a plan, chunk by chunk, with up to W chunks in flight.
  *
  * Each chunk in flight sits in a slot and has its own program counter; a chunk that would wait
- * yields to the next, so that the three stages of a hierarchy overlap without being written so. Waiting for a peer
- * is a comparison with the peer's 64-bit progress word of that slot, which only grows: base + step, where base
- * advances by nsteps with every chunk that used the slot, alike on all ranks of the node.
+ * yields to the next, so that the three stages of a hierarchy overlap without being written so.
+ * Waiting for a peer is a comparison with the peer's 64-bit progress word of that slot, which only
+ * grows: base + step, where base advances by nsteps with every chunk that used the slot, alike on
+ * all ranks of the node.
  */
 #ifndef TIARA_EXEC_EXEC_H
 #define TIARA_EXEC_EXEC_H
@@ -18,15 +19,16 @@
 #define TIARA_SLOTS 8 /* most chunks in flight */
 
 /*
- * A node's shared memory as the executor sees it: one segment per node rank, laid out by arena.h. Owned by core (or a
- * test); the executor is its only user while a call runs.
+ * A node's shared memory as the executor sees it: one segment per node rank, laid out by arena.h.
+ * Owned by core (or a test); the executor is its only user while a call runs.
  */
 struct tiara_arena;
 struct tiara_trace;
 
 /*
- * The seam of staging: how chunks of buffers that the CPU cannot reach come to host memory and go back, behind the chunks that are being
- * worked on. One row per kind of such memory. An object belongs to one executor.
+ * The seam of staging: how chunks of buffers that the CPU cannot reach come to host memory and go
+ * back, behind the chunks that are being worked on. One row per kind of such memory. An object
+ * belongs to one executor.
  */
 struct tiara_stage {
     const char *name;
@@ -34,9 +36,11 @@ struct tiara_stage {
     /* @like: some address in the memory to be staged. Errors: TIARA_ERR_SYS, TIARA_ERR_NOMEM. */
     enum tiara_err (*open)(void *s, const void *like);
     void (*close)(void *s);
-    /* Memory of at least @bytes that copies are fast from and to, owned by the object; good until the next room or close. NULL: there is none. */
+    /* Memory of at least @bytes that copies are fast from and to, owned by the object; good until
+     * the next room or close. NULL: there is none. */
     void *(*room)(void *s, size_t bytes);
-    /* Starts a copy from staged memory into the room, or from the room into staged memory. Copies of one slot are done in order. Errors: TIARA_ERR_SYS. */
+    /* Starts a copy from staged memory into the room, or from the room into staged memory. Copies
+     * of one slot are done in order. Errors: TIARA_ERR_SYS. */
     enum tiara_err (*fetch)(void *s, int slot, void *room, const void *from, size_t bytes);
     enum tiara_err (*store)(void *s, int slot, void *to, const void *room, size_t bytes);
     /* Whether all copies of @slot that were started are done. Errors: TIARA_ERR_SYS. */
@@ -66,8 +70,9 @@ struct tiara_exec {
 };
 
 /*
- * Tags of messages: the chunk's number, then the call's digest, so that calls that differ never match; the highest bit is
- * left for what a rank sends when it gives a call up, or leaves it for the MPI below.
+ * Tags of messages: the chunk's number, then the call's digest, so that calls that differ never
+ * match; the highest bit is left for what a rank sends when it gives a call up, or leaves it for
+ * the MPI below.
  */
 static inline uint32_t tiara_exec_seq_bits(uint32_t tag_bits)
 {
@@ -95,32 +100,36 @@ struct tiara_exec_call {
     int slots; /* chunks in flight, 1..TIARA_SLOTS */
     uint32_t digest; /* of the call: goes into message tags */
     int finish_ranks; /* N for op->finish */
-    /* The CPU cannot reach this buffer: its chunks go through x->stage. Both when in == out. Not with single_copy plans. */
+    /* The CPU cannot reach this buffer: its chunks go through x->stage. Both when in == out. Not
+     * with single_copy plans. */
     bool stage_in, stage_out;
 };
 
 /*
  * tiara_exec_run() - run one call to its end
- * Collective over the plan's ranks, with equal calls. Errors end the call on this rank only; the communicator must then be
- * given up by core. TIARA_ERR_NOMEM is returned before the first op.
+ * Collective over the plan's ranks, with equal calls. Errors end the call on this rank only; the
+ * communicator must then be given up by core. TIARA_ERR_NOMEM is returned before the first op.
  */
 TIARA_MUST_USE enum tiara_err tiara_exec_run(
     struct tiara_exec *x, const struct tiara_exec_call *call);
 /*
- * The same in parts, for a caller that has other things to do: open, poll until it says so, close. @run: from tiara_exec_run_new, freed with
- * tiara_free; used for one call at a time. @call is borrowed until close. One call of an executor at a time; no other thread meanwhile.
+ * The same in parts, for a caller that has other things to do: open, poll until it says so, close.
+ * @run: from tiara_exec_run_new, freed with tiara_free; used for one call at a time. @call is
+ * borrowed until close. One call of an executor at a time; no other thread meanwhile.
  */
 struct tiara_run;
 struct tiara_run *tiara_exec_run_new(void); /* NULL: no memory */
 TIARA_MUST_USE enum tiara_err tiara_exec_open(
     struct tiara_run *run, struct tiara_exec *x, const struct tiara_exec_call *call);
-/* Goes as far as it can without waiting. True when the call is done, or has failed (*err_out). *moved_out: something was done. */
+/* Goes as far as it can without waiting. True when the call is done, or has failed (*err_out).
+ * *moved_out: something was done. */
 bool tiara_exec_poll(struct tiara_run *run, bool *moved_out, enum tiara_err *err_out);
 /* After open failed, or poll said that it is over: @err is what it ended with, and is returned. */
 enum tiara_err tiara_exec_close(struct tiara_run *run, enum tiara_err err);
 /*
- * Takes the private memory that calls like @call with chunks up to call->chunk_elems need, so that tiara_exec_run() takes none: a rank
- * that has no memory says so before it leaves others waiting. Errors: TIARA_ERR_NOMEM.
+ * Takes the private memory that calls like @call with chunks up to call->chunk_elems need, so that
+ * tiara_exec_run() takes none: a rank that has no memory says so before it leaves others waiting.
+ * Errors: TIARA_ERR_NOMEM.
  */
 TIARA_MUST_USE enum tiara_err tiara_exec_reserve(
     struct tiara_exec *x, const struct tiara_exec_call *call);

@@ -1,9 +1,9 @@
 /*
  * Where slices lie, and the two ops that touch memory: copy and reduce.
  *
- * Reductions work through the vector in tiles that stay in the nearest cache, so that a long list of sources
- * does not push the target out, and so that a target in exposed memory can be written by the store that suits
- * it (mem.h) instead of by the reduction's.
+ * Reductions work through the vector in tiles that stay in the nearest cache, so that a long list
+ * of sources does not push the target out, and so that a target in exposed memory can be written by
+ * the store that suits it (mem.h) instead of by the reduction's.
  */
 #include "exec/run.h"
 #include "base/alloc.h"
@@ -35,8 +35,8 @@ static char *room_of(const struct tiara_chunk *c, enum tiara_buf buf)
 }
 
 /*
- * Bytes from the beginning of the caller's buffer: blocks of REDUCE_SCATTER and ALLGATHER are call->count elements apart. In
- * the room of a staged buffer they are packed.
+ * Bytes from the beginning of the caller's buffer: blocks of REDUCE_SCATTER and ALLGATHER are
+ * call->count elements apart. In the room of a staged buffer they are packed.
  */
 static size_t user_offset(
     const struct tiara_run *r, const struct tiara_chunk *c, enum tiara_buf buf, int block)
@@ -55,7 +55,8 @@ static size_t user_offset(
     return ((staged ? 0 : c->first) + skip) * call->elem_size;
 }
 
-/* The beginning of the caller's buffer on @owner, in that process's addresses; of the chunk's room when it is staged. */
+/* The beginning of the caller's buffer on @owner, in that process's addresses; of the chunk's room
+ * when it is staged. */
 static char *user_base(
     const struct tiara_run *r, const struct tiara_chunk *c, int owner, enum tiara_buf buf)
 {
@@ -146,7 +147,8 @@ static enum tiara_err reduce_piece(
     return err;
 }
 
-/* Where source @i of a reduction can be read: a peer's private memory is pulled into the @pulled-th part of the scratch. */
+/* Where source @i of a reduction can be read: a peer's private memory is pulled into the @pulled-th
+ * part of the scratch. */
 static enum tiara_err reach(
     const struct tiara_run *r, const struct tiara_place *from, int *pulled, const void **at_out)
 {

@@ -1,9 +1,10 @@
 /*
  * Posted calls: what nonblocking operations do in a node's shared memory.
  *
- * The one idea: a call's number is its own, not the arena's. So a rank can publish its part of call n + 1 while a peer has not yet come
- * to call n, and each call is over when all parts of it are there; nobody has to be waiting for anything. What blocking
- * calls get for free, that a peer's next call proves it done with the last, is said here by a word of its own (arena.h, finished).
+ * The one idea: a call's number is its own, not the arena's. So a rank can publish its part of call
+ * n + 1 while a peer has not yet come to call n, and each call is over when all parts of it are
+ * there; nobody has to be waiting for anything. What blocking calls get for free, that a peer's
+ * next call proves it done with the last, is said here by a word of its own (arena.h, finished).
  */
 #include "exec/arena.h"
 #include "base/log.h"
@@ -14,7 +15,8 @@ bool tiara_posted_has_slot(struct tiara_arena *a, uint64_t seq)
     if (seq <= TIARA_ARENA_SMALL_SLOTS)
         return true;
     for (int i = 0; i < a->size; i++) {
-        /* [arena.finished] acquire: the peer's reads of the slot came before. Its owner reads it too. */
+        /* [arena.finished] acquire: the peer's reads of the slot came before. Its owner reads it
+         * too. */
         if (tiara_load_acquire(&a->ctl[i]->finished) + TIARA_ARENA_SMALL_SLOTS < seq)
             return false;
     }
@@ -28,7 +30,8 @@ static void publish(struct tiara_arena *a, const struct tiara_posted *p, size_t 
     *tiara_arena_slot_desc(head) = p->desc;
     head->digest = p->digest;
     head->bytes = (uint32_t)bytes;
-    /* [arena.head] release: payload, digest and desc are visible to a peer that acquires this sequence number. */
+    /* [arena.head] release: payload, digest and desc are visible to a peer that acquires this
+     * sequence number. */
     tiara_store_release(&head->seq, p->seq);
     tiara_wait_wake(&a->wait, &head->seq);
 }

@@ -54,7 +54,8 @@ struct tiara_run {
     struct tiara_chunk chunk[TIARA_SLOTS];
 };
 
-/* Elements [first, first + count) of the chunk that blocks @block .. @block + @nblocks - 1 cover (ALLREDUCE). */
+/* Elements [first, first + count) of the chunk that blocks @block .. @block + @nblocks - 1 cover
+ * (ALLREDUCE). */
 static inline struct tiara_range tiara_run_range(
     const struct tiara_chunk *c, int block, int nblocks)
 {
@@ -66,8 +67,9 @@ static inline struct tiara_range tiara_run_range(
 }
 
 /*
- * A slice in memory: @pieces pieces of @bytes each, @stride apart. One piece, but for slices of several blocks in
- * REDUCE_SCATTER and ALLGATHER, where the caller's blocks lie apart: then all slices of the op have a piece per block.
+ * A slice in memory: @pieces pieces of @bytes each, @stride apart. One piece, but for slices of
+ * several blocks in REDUCE_SCATTER and ALLGATHER, where the caller's blocks lie apart: then all
+ * slices of the op have a piece per block.
  */
 struct tiara_place {
     char *at;
@@ -75,7 +77,10 @@ struct tiara_place {
     size_t stride;
     int pieces;
     bool cell; /* exposed memory */
-    int pull; /* node index of the peer in whose own memory it lies, to be pulled; -1: it can be read in place */
+    /*
+     * node index of the peer in whose own memory it lies, to be pulled; -1: it can be read in place
+     */
+    int pull;
 };
 
 /* Where @slice, which holds blocks @block .., lies for chunk @c in slot @slot. */

@@ -1,9 +1,9 @@
 /*
  * Small calls: one exchange of small slots, no plan.
  *
- * Flag and data travel together: up to 48 bytes of payload share the cache line of the sequence number that
- * announces them, so that a call on two ranks costs the transfer of two lines. Every rank folds all vectors
- * itself, in rank order, so that all get the same bits.
+ * Flag and data travel together: up to 48 bytes of payload share the cache line of the sequence
+ * number that announces them, so that a call on two ranks costs the transfer of two lines. Every
+ * rank folds all vectors itself, in rank order, so that all get the same bits.
  */
 #include "exec/arena.h"
 #include <string.h>
@@ -20,7 +20,8 @@ static void publish_vector(struct tiara_arena *a, const struct tiara_small_call 
     tiara_arena_publish(a, call->bytes);
 }
 
-/* out = fold of all ranks' vectors, in rank order, waiting for each on the way; out may be the caller's input. */
+/* out = fold of all ranks' vectors, in rank order, waiting for each on the way; out may be the
+ * caller's input. */
 static enum tiara_err fold_all(struct tiara_arena *a, const struct tiara_small_call *call)
 {
     for (int i = 0; i < a->size; i++) {
@@ -64,7 +65,8 @@ void tiara_small_restore(struct tiara_arena *a, const struct tiara_small_call *c
         memcpy(call->out, tiara_arena_payload(tiara_arena_head(a, a->index, a->seq)), call->bytes);
 }
 
-/* Index 0 of a node: fold, combine with the other nodes, publish. Its slot holds the input until the result is there. */
+/* Index 0 of a node: fold, combine with the other nodes, publish. Its slot holds the input until
+ * the result is there. */
 static enum tiara_err lead(struct tiara_arena *a, const struct tiara_small_call *call,
     enum tiara_err (*between)(void *arg, void *buf, size_t count), void *arg)
 {

@@ -1,9 +1,10 @@
 /*
- * Staged buffers: chunks of memory that the CPU cannot reach come to host memory before they run, and go back after.
+ * Staged buffers: chunks of memory that the CPU cannot reach come to host memory before they run,
+ * and go back after.
  *
- * One idea: a chunk has two more states, before and after its ops, in which it waits for copies as others wait for
- * peers. So the copies of one chunk overlap with the work on others, and nothing else in the executor knows of them.
- * The result buffer comes in only where it is an input too.
+ * One idea: a chunk has two more states, before and after its ops, in which it waits for copies as
+ * others wait for peers. So the copies of one chunk overlap with the work on others, and nothing
+ * else in the executor knows of them. The result buffer comes in only where it is an input too.
  */
 #include "exec/run.h"
 

@@ -1,5 +1,6 @@
 /*
- * Writing the trace. Buffered by stdio: the cost of tracing is a clock and a printf per op, and nothing when it is off.
+ * Writing the trace. Buffered by stdio: the cost of tracing is a clock and a printf per op, and
+ * nothing when it is off.
  */
 #include "exec/trace.h"
 #include "base/alloc.h"

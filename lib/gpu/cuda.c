@@ -1,7 +1,8 @@
 /*
  * Results of CUDA calls, and the current device.
  *
- * An error that is not sticky is forgotten by the thread once it was asked for: whoever gets one here asks at once.
+ * An error that is not sticky is forgotten by the thread once it was asked for: whoever gets one
+ * here asks at once.
  */
 #include "gpu/cuda.h"
 #include "gpu/driver.h"
@@ -42,8 +43,9 @@ enum tiara_err tiara_gpu_event_test(cudaEvent_t event, bool *done_out)
 }
 
 /*
- * A thread that has no context yet needs one for the driver's functions. One that has is not switched to the runtime's own context when
- * its device is the right one already: the program may have made it by the driver's interface.
+ * A thread that has no context yet needs one for the driver's functions. One that has is not
+ * switched to the runtime's own context when its device is the right one already: the program may
+ * have made it by the driver's interface.
  */
 static bool has_context(void)
 {
@@ -58,7 +60,8 @@ int tiara_gpu_enter(int ordinal)
 {
     int previous = KEEP;
 
-    /* Rather another device than the program's stays current than that what follows is done on a wrong one. */
+    /* Rather another device than the program's stays current than that what follows is done on a
+     * wrong one. */
     if (tiara_gpu_try(cudaGetDevice(&previous), "cudaGetDevice") != TIARA_OK)
         previous = KEEP;
     if (previous == ordinal && has_context())

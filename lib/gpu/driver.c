@@ -1,7 +1,8 @@
 /*
  * Driver functions by name.
  *
- * Each is asked for with the version in which its present signature came, so that a newer driver gives the same function.
+ * Each is asked for with the version in which its present signature came, so that a newer driver
+ * gives the same function.
  */
 #include "gpu/driver.h"
 #include "gpu/cuda.h"
@@ -36,7 +37,9 @@ static const struct name names[] = {
     NAME("cuMemGetAllocationGranularity", 10020, mem_granularity),
 };
 
-/* Process-wide: there is one driver. Written by open only, before any other thread can come here. */
+/*
+ * Process-wide: there is one driver. Written by open only, before any other thread can come here.
+ */
 static struct tiara_gpu_driver driver;
 
 void tiara_gpu_driver_open(void)

@@ -1,8 +1,9 @@
 /*
  * Private to lib/gpu: the few functions of the driver that the runtime has no name for.
  *
- * They are asked for by name when the object is opened, and never linked against, so that the object loads where the driver is old or
- * missing. One that is not there is NULL, and what needs it is not supported.
+ * They are asked for by name when the object is opened, and never linked against, so that the
+ * object loads where the driver is old or missing. One that is not there is NULL, and what needs it
+ * is not supported.
  */
 #ifndef TIARA_GPU_DRIVER_H
 #define TIARA_GPU_DRIVER_H
@@ -33,12 +34,14 @@ struct tiara_gpu_driver {
 void tiara_gpu_driver_open(void);
 const struct tiara_gpu_driver *tiara_gpu_driver(void);
 
-/* Are the functions there that tell allocations from each other; to export VMM memory; to map a peer's? */
+/* Are the functions there that tell allocations from each other; to export VMM memory; to map a
+ * peer's? */
 bool tiara_gpu_driver_can_tell(void);
 bool tiara_gpu_driver_can_export(void);
 bool tiara_gpu_driver_can_import(void);
 
-/* TIARA_OK, or TIARA_ERR_NOMEM or TIARA_ERR_UNSUPPORTED after logging as info: "cuMemMap: driver error 801". */
+/* TIARA_OK, or TIARA_ERR_NOMEM or TIARA_ERR_UNSUPPORTED after logging as info: "cuMemMap: driver
+ * error 801". */
 TIARA_MUST_USE enum tiara_err tiara_gpu_driver_try(CUresult code, const char *call);
 
 #endif

@@ -1,15 +1,19 @@
 /*
  * The seam between core and the CUDA part, which is a shared object of its own: libtiara-cuda.so.
  *
- * libtiara needs nothing of CUDA. Core opens libtiara-cuda.so when a process has a driver (core/device.c) and takes from it the
- * one symbol tiara_gpu, a table. The object has its own copy of lib/base, so that it needs no symbol of whoever opened it; what it
- * must share with it (log level, the wait of the running call, the transport to other nodes) is passed in.
+ * libtiara needs nothing of CUDA. Core opens libtiara-cuda.so when a process has a driver
+ * (core/device.c) and takes from it the one symbol tiara_gpu, a table. The object has its own copy
+ * of lib/base, so that it needs no symbol of whoever opened it; what it must share with it (log
+ * level, the wait of the running call, the transport to other nodes) is passed in.
  *
- * Memory that the CPU can reach (managed, pinned) counts as host memory. "Device memory" is what only kernels and copies reach.
+ * Memory that the CPU can reach (managed, pinned) counts as host memory. "Device memory" is what
+ * only kernels and copies reach.
  *
  * Three ways for a call on device memory:
- *   staged   chunks go to pinned host memory and back (struct tiara_stage, exec/exec.h), everything between is the host's; always possible
- *   node     tiara_gpu_node: the node part of the plan in kernels; between nodes device memory straight to MPI, or through pinned memory
+ *   staged   chunks go to pinned host memory and back (struct tiara_stage, exec/exec.h), everything
+ *            between is the host's; always possible
+ *   node     tiara_gpu_node: the node part of the plan in kernels; between nodes device memory
+ *            straight to MPI, or through pinned memory
  *   stream   the same, ordered in the caller's stream
  */
 #ifndef TIARA_GPU_GPU_H
@@ -54,8 +58,9 @@ enum tiara_gpu_links {
 
 struct tiara_gpu_node_params {
     /*
-     * The ranks of the node, in the order of their node indices. allgather may be called by open and by run, in the same order on all
-     * ranks; at most 16384 bytes a rank. Copied; arg must outlive the node. params is not used.
+     * The ranks of the node, in the order of their node indices. allgather may be called by open
+     * and by run, in the same order on all ranks; at most 16384 bytes a rank. Copied; arg must
+     * outlive the node. params is not used.
      */
     const struct tiara_xport_group *group;
     int ordinal; /* the device of this rank's buffers */
@@ -66,11 +71,14 @@ struct tiara_gpu_node_params {
 /* One call, beside its struct tiara_exec_call, whose op is not used. */
 struct tiara_gpu_call {
     int type,
-        oper; /* enum tiara_kernel_type, enum tiara_kernel_oper (kernels/kernels.h); oper -1: only moved */
+        /*
+         * enum tiara_kernel_type, enum tiara_kernel_oper (kernels/kernels.h); oper -1: only moved
+         */
+        oper;
     int finish_ranks; /* AVG: divide by it; 0: no */
     bool direct; /* the net transport takes device memory */
-    bool
-        share; /* peers may map this call's buffers: single-copy plans. False: cells only (streams, graphs) */
+    /* peers may map this call's buffers: single-copy plans. False: cells only (streams, graphs) */
+    bool share;
 };
 
 /* A node's GPUs as one rank has them. Created by open; opaque. */
@@ -78,42 +86,50 @@ struct tiara_gpu_node;
 
 struct tiara_gpu_node_ops {
     /*
-     * Allocates this rank's segment, maps the peers', probes each mapping by writing and reading through it, and agrees on the links.
-     * Collective over the group; ends in a collective AND: all succeed or all get the same error and hold nothing.
-     * Errors: TIARA_ERR_UNSUPPORTED (a rank cannot reach others, and no ring of links exists), TIARA_ERR_NOSPACE, TIARA_ERR_SYS.
+     * Allocates this rank's segment, maps the peers', probes each mapping by writing and reading
+     * through it, and agrees on the links.
+     * Collective over the group; ends in a collective AND: all succeed or all get the same error
+     * and hold nothing.
+     * Errors: TIARA_ERR_UNSUPPORTED (a rank cannot reach others, and no ring of links exists),
+     * TIARA_ERR_NOSPACE, TIARA_ERR_SYS.
      */
     enum tiara_err (*open)(
         struct tiara_gpu_node **node_out, const struct tiara_gpu_node_params *params);
     /*
-     * Waits for what is enqueued, closes all mappings, calls the group's allgather once, unless a call has failed, so that memory is
-     * freed only when no peer has it mapped, and
+     * Waits for what is enqueued, closes all mappings, calls the group's allgather once, unless a
+     * call has failed, so that memory is freed only when no peer has it mapped, and
      * frees all. The allgather may fail, and must not wait for ever. NULL is allowed.
      */
     void (*close)(struct tiara_gpu_node *node);
     /* @order_out: [ranks of the node] the ring of node indices, also where all reach all. */
     enum tiara_gpu_links (*links)(const struct tiara_gpu_node *node, int *order_out);
     /*
-     * Makes @plan ready for calls up to @largest (as tiara_exec_reserve: plan, chunk_elems, elem_size, slots): uploads its program, takes scratch
-     * memory. @plan stays where it is and unchanged until close. Idempotent. Local; the caller agrees. Errors: TIARA_ERR_NOMEM, TIARA_ERR_SYS,
-     * TIARA_ERR_UNSUPPORTED (a plan that kernels cannot run).
+     * Makes @plan ready for calls up to @largest (as tiara_exec_reserve: plan, chunk_elems,
+     * elem_size, slots): uploads its program, takes scratch memory. @plan stays where it is and
+     * unchanged until close. Idempotent. Local; the caller agrees. Errors: TIARA_ERR_NOMEM,
+     * TIARA_ERR_SYS, TIARA_ERR_UNSUPPORTED (a plan that kernels cannot run).
      */
     enum tiara_err (*prepare)(struct tiara_gpu_node *node, const struct tiara_exec *x,
         const struct tiara_exec_call *largest);
     /*
-     * Runs a call to its end: as tiara_exec_run, with in and out in device memory of the node's device. call->plan NULL: one node, at most
-     * TIARA_KERNEL_SMALL_MAX bytes, all-reduce, in packets. x->wait waits, x->net speaks, x->chunk_seq counts chunks as the host executor does.
-     * Errors: TIARA_ERR_MISMATCH, TIARA_ERR_PEER, TIARA_ERR_TIMEOUT, TIARA_ERR_SYS (a CUDA call failed), those of x->net and x->wait; logged.
-     * No kernel of the call runs any more on return, and no message is in flight.
+     * Runs a call to its end: as tiara_exec_run, with in and out in device memory of the node's
+     * device. call->plan NULL: one node, at most TIARA_KERNEL_SMALL_MAX bytes, all-reduce, in
+     * packets. x->wait waits, x->net speaks, x->chunk_seq counts chunks as the host executor does.
+     * Errors: TIARA_ERR_MISMATCH, TIARA_ERR_PEER, TIARA_ERR_TIMEOUT, TIARA_ERR_SYS (a CUDA call
+     * failed), those of x->net and x->wait; logged. No kernel of the call runs any more on return,
+     * and no message is in flight.
      */
     enum tiara_err (*run)(struct tiara_gpu_node *node, struct tiara_exec *x,
         const struct tiara_exec_call *call, const struct tiara_gpu_call *gpu);
     /*
-     * The same for a call without messages, ordered in @stream (cudaStream_t), of any device state: returns when it is enqueued. May be captured.
-     * Failures inside kernels are found by poll. Errors: TIARA_ERR_UNSUPPORTED, TIARA_ERR_SYS.
+     * The same for a call without messages, ordered in @stream (cudaStream_t), of any device state:
+     * returns when it is enqueued. May be captured. Failures inside kernels are found by poll.
+     * Errors: TIARA_ERR_UNSUPPORTED, TIARA_ERR_SYS.
      */
     enum tiara_err (*enqueue)(struct tiara_gpu_node *node, struct tiara_exec *x,
         const struct tiara_exec_call *call, const struct tiara_gpu_call *gpu, void *stream);
-    /* Whether an enqueued call has failed since the last poll (logged), and whether all that were enqueued are over. */
+    /* Whether an enqueued call has failed since the last poll (logged), and whether all that were
+     * enqueued are over. */
     enum tiara_err (*poll)(struct tiara_gpu_node *node, bool *idle_out);
     /* Ends kernels that wait for peers, from any thread. They report TIARA_ERR_PEER. */
     void (*abort)(struct tiara_gpu_node *node);
@@ -124,7 +140,8 @@ struct tiara_gpu_stream_ops {
     /* Whether work in @stream is being captured into a graph. */
     enum tiara_err (*capturing)(void *stream, bool *yes_out);
     /*
-     * A gate in @stream: what is enqueued before it is seen by reached(), what is enqueued behind it starts after pass(). @gate_out: given; freed by pass.
+     * A gate in @stream: what is enqueued before it is seen by reached(), what is enqueued behind
+     * it starts after pass(). @gate_out: given; freed by pass.
      * Errors: TIARA_ERR_NOMEM, TIARA_ERR_SYS.
      */
     enum tiara_err (*gate)(void *stream, int ordinal, void **gate_out);
@@ -136,12 +153,14 @@ struct tiara_gpu_stream_ops {
 
 struct tiara_gpu {
     uint32_t version;
-    /* Starts the CUDA runtime. Once per process. @why: [size] one word or phrase for people when it fails: "no device", "driver too old".
-     * Errors: TIARA_ERR_UNSUPPORTED. */
+    /* Starts the CUDA runtime. Once per process. @why: [size] one word or phrase for people when it
+     * fails: "no device", "driver too old". Errors: TIARA_ERR_UNSUPPORTED. */
     enum tiara_err (*open)(const struct tiara_gpu_host *host, char *why, size_t size);
     /*
-     * What @ptr is; a look-up in a small cache for memory seen before. Host memory that CUDA does not know is not device memory, and no error.
-     * Errors: TIARA_ERR_SYS; TIARA_ERR_ARG: the pointer was freed, or [ptr, ptr + bytes) leaves its allocation; logged with what was found.
+     * What @ptr is; a look-up in a small cache for memory seen before. Host memory that CUDA does
+     * not know is not device memory, and no error.
+     * Errors: TIARA_ERR_SYS; TIARA_ERR_ARG: the pointer was freed, or [ptr, ptr + bytes) leaves its
+     * allocation; logged with what was found.
      */
     enum tiara_err (*look)(const void *ptr, size_t bytes, struct tiara_gpu_pointer *pointer_out);
     /* Devices and links of this process, lines for people. Returns what snprintf would. */

@@ -1,12 +1,14 @@
 /*
  * Imports: peers' allocations, mapped into this process.
  *
- * The one idea: an allocation is mapped at most once per process and device, whichever node object asks for it, since the driver
- * refuses a second time, or hands out the same address and closes it for all. So there is one list for the process, the most recently used
- * first, with a count of uses; a node object has only a list of what it uses.
+ * The one idea: an allocation is mapped at most once per process and device, whichever node object
+ * asks for it, since the driver refuses a second time, or hands out the same address and closes it
+ * for all. So there is one list for the process, the most recently used first, with a count of
+ * uses; a node object has only a list of what it uses.
  *
- * A peer that frees an allocation does not say so. Its mapping stays, unused, until it is the oldest one, or until another allocation of
- * that peer has the same addresses, which cannot be mapped beside it.
+ * A peer that frees an allocation does not say so. Its mapping stays, unused, until it is the
+ * oldest one, or until another allocation of that peer has the same addresses, which cannot be
+ * mapped beside it.
  */
 #include "gpu/share.h"
 #include "gpu/cuda.h"
@@ -49,7 +51,8 @@ struct tiara_gpu_imports {
     struct tiara_gpu_import *spare;
 };
 
-/* Process-wide, as mappings are. @lock guards the list, its entries, and the lists of all node objects. */
+/* Process-wide, as mappings are. @lock guards the list, its entries, and the lists of all node
+ * objects. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct mapping *mappings;
 
@@ -86,8 +89,8 @@ static int fd_open(const struct tiara_gpu_export *from)
 }
 
 /*
- * Both ways ask for the permission that reading a peer's memory needs; where only ancestors have it (Yama), the cma transport has
- * already given it to the peers.
+ * Both ways ask for the permission that reading a peer's memory needs; where only ancestors have it
+ * (Yama), the cma transport has already given it to the peers.
  */
 static enum tiara_err fd_take(const struct tiara_gpu_export *from, int *fd_out)
 {

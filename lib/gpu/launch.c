@@ -1,16 +1,18 @@
 /*
  * Launches: the arguments of kernels, and how large a grid is.
  *
- * All ranks of a node must launch the same number of thread blocks with the same stripes, since thread block i waits for the thread
- * blocks i of its peers. So the shape of a call is a pure function of the call and of what open agreed. And all thread blocks of all launches
- * in flight must be able to run at the same time, since they wait for each other.
+ * All ranks of a node must launch the same number of thread blocks with the same stripes, since
+ * thread block i waits for the thread blocks i of its peers. So the shape of a call is a pure
+ * function of the call and of what open agreed. And all thread blocks of all launches in flight
+ * must be able to run at the same time, since they wait for each other.
  */
 #include "base/block.h"
 #include "base/log.h"
 #include "gpu/node.h"
 #include <string.h>
 
-/* Bytes of a block that are worth a thread block of their own: each of its threads moves 16 of them at once. */
+/* Bytes of a block that are worth a thread block of their own: each of its threads moves 16 of them
+ * at once. */
 #define GRAIN_BYTES ((size_t)TIARA_KERNEL_THREADS * 16)
 /* Stripes begin on multiples of a cache line of the device, and of every vector load. */
 #define STRIPE_ALIGN_BYTES ((size_t)128)
@@ -55,7 +57,8 @@ size_t tiara_gpu_block_len(const struct tiara_exec_call *call, size_t count)
         .count;
 }
 
-/* The largest chunk of which all blocks fit into a cell; 0: none. Also for ranks whose plan uses no cell: their peers' may. */
+/* The largest chunk of which all blocks fit into a cell; 0: none. Also for ranks whose plan uses no
+ * cell: their peers' may. */
 static size_t largest_chunk(const struct tiara_exec_call *call, size_t cell_bytes)
 {
     size_t nblocks = (size_t)call->plan->nblocks, align = block_align(call->elem_size);
@@ -118,7 +121,8 @@ enum tiara_err tiara_gpu_shape_init(struct tiara_gpu_shape *shape,
             call->plan->nblocks);
         return TIARA_ERR_UNSUPPORTED;
     }
-    /* Blocks of these lie apart in the caller's buffers, and messages must be whole: chunks are as the caller chose them. */
+    /* Blocks of these lie apart in the caller's buffers, and messages must be whole: chunks are as
+     * the caller chose them. */
     if (!one_launch && !is_allreduce(call) && shape->chunk < call->count &&
         shape->chunk != call->chunk_elems) {
         tiara_info("cells of %zu bytes are too small for blocks of %zu elements",
@@ -138,7 +142,8 @@ enum tiara_err tiara_gpu_shape_init(struct tiara_gpu_shape *shape,
 
 enum tiara_err tiara_gpu_capacity(int ordinal, int *nblocks_out)
 {
-    /* Loaded now: the first launch of a kernel would wait for the device, where kernels may be waiting for it. */
+    /* Loaded now: the first launch of a kernel would wait for the device, where kernels may be
+     * waiting for it. */
     const void *const kernels[] = {(const void *)tiara_kernel_exec,
         (const void *)tiara_kernel_small, (const void *)tiara_kernel_probe};
     struct cudaFuncAttributes attributes;

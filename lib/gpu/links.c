@@ -1,12 +1,15 @@
 /*
  * Which links a node's GPUs have: every pair, or a ring.
  *
- * A ring is a Hamiltonian cycle of the graph of pairs that reach each other. Sets of ranks are bits, so that all paths from rank 0
- * are found by 2^15 sets at most: for each set, the ranks at which a path can end that visits just these. The ring is
- * then read backwards, always through the lowest rank, so that all ranks find the same one.
+ * A ring is a Hamiltonian cycle of the graph of pairs that reach each other. Sets of ranks are
+ * bits, so that all paths from rank 0 are found by 2^15 sets at most: for each set, the ranks at
+ * which a path can end that visits just these. The ring is then read backwards, always through the
+ * lowest rank, so that all ranks find the same one.
  *
- *     0 - 1 - 3 - 2 - 0      sets {1} ends 1; {2} ends 2; {1,3} ends 3; {2,3} ends 3; {1,2,3} ends 1 and 2
- *                            backwards from 0: 1 (the lower end), before it 3, before it 2: ring 0 2 3 1
+ *     0 - 1 - 3 - 2 - 0      sets {1} ends 1; {2} ends 2; {1,3} ends 3; {2,3} ends 3; {1,2,3} ends
+ *                            1 and 2
+ *                            backwards from 0: 1 (the lower end), before it 3, before it 2: ring 0
+ *                            2 3 1
  */
 #include "gpu/segment.h"
 #include "base/alloc.h"

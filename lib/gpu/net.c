@@ -1,18 +1,20 @@
 /*
  * Messages of device memory, over any network.
  *
- * A direct message is the transport's: it takes device memory. Any other goes through pinned memory, in pieces, so that the copy of one piece
- * overlaps with the network's work on another:
+ * A direct message is the transport's: it takes device memory. Any other goes through pinned
+ * memory, in pieces, so that the copy of one piece overlaps with the network's work on another:
  *
  *   send      copy down  | network          a piece is complete when the network has taken it
  *   receive              | network | copy up
  *
- * A message has two rooms of a piece each, which its pieces take in turn. Both ends cut alike, since a cut depends on the length alone.
- * The pieces of messages with the same peer and direction are handed to the network in the order of the messages, all of one before
- * the first of the next: equal tags match in order. (Other slots' messages have other tags.)
+ * A message has two rooms of a piece each, which its pieces take in turn. Both ends cut alike,
+ * since a cut depends on the length alone. The pieces of messages with the same peer and direction
+ * are handed to the network in the order of the messages, all of one before the first of the next:
+ * equal tags match in order. (Other slots' messages have other tags.)
  *
- * Nobody waits for a room: there are as many in each slot as the plan ever has messages in flight, which its awaits bound. A pool that is
- * shared by more would make messages wait for each other that the plan takes to be independent.
+ * Nobody waits for a room: there are as many in each slot as the plan ever has messages in flight,
+ * which its awaits bound. A pool that is shared by more would make messages wait for each other
+ * that the plan takes to be independent.
  */
 #include "base/alloc.h"
 #include "base/log.h"
@@ -263,7 +265,8 @@ static enum tiara_err drive_message(
     return err;
 }
 
-/* Whether the messages before @ordinal with the same peer and direction have been handed to the transport. */
+/* Whether the messages before @ordinal with the same peer and direction have been handed to the
+ * transport. */
 static bool is_next(const struct tiara_gpu_mail *mail, int ordinal)
 {
     const struct tiara_gpu_message *m = &mail->of[ordinal % mail->window];

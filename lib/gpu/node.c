@@ -1,8 +1,10 @@
 /*
- * The node object: what it holds, what is prepared, and calls that are ordered in a stream of the caller.
+ * The node object: what it holds, what is prepared, and calls that are ordered in a stream of the
+ * caller.
  *
- * A failed call is the last one. Its kernels may have been ended in the middle, so that ranks do not agree about the words in the segments
- * any more: the abort word stays set, and every later call is refused.
+ * A failed call is the last one. Its kernels may have been ended in the middle, so that ranks do
+ * not agree about the words in the segments any more: the abort word stays set, and every later
+ * call is refused.
  */
 #include "gpu/node.h"
 #include "base/alloc.h"
@@ -77,7 +79,8 @@ static enum tiara_err open_local(
 }
 
 /*
- * How many thread blocks can run at the same time: on the least capable device, where ranks that share a device share that too.
+ * How many thread blocks can run at the same time: on the least capable device, where ranks that
+ * share a device share that too.
  */
 static enum tiara_err agree_capacity(struct tiara_gpu_node *node)
 {
@@ -155,7 +158,8 @@ static void close_local(struct tiara_gpu_node *node)
     }
 }
 
-/* CUDA wants memory to be mapped nowhere else when it is freed. After a failed call peers may not come any more. */
+/* CUDA wants memory to be mapped nowhere else when it is freed. After a failed call peers may not
+ * come any more. */
 static void await_unmapped(struct tiara_gpu_node *node)
 {
     char here = 1, all[TIARA_KERNEL_PEERS];

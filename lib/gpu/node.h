@@ -1,9 +1,11 @@
 /*
- * Private to lib/gpu: the running side. Programs (plans as kernels run them), launches, messages, and the node object.
+ * Private to lib/gpu: the running side. Programs (plans as kernels run them), launches, messages,
+ * and the node object.
  *
- * A plan is cut into *actions*, which the host takes one after the other for each chunk: a launch of the device executor over a run
- * of node ops, or the start of a message. An action starts when the messages it depends on are complete; the order of the slot's
- * stream does the rest. Nothing waits but tiara_gpu_run_plan(), in tiara_wait().
+ * A plan is cut into *actions*, which the host takes one after the other for each chunk: a launch
+ * of the device executor over a run of node ops, or the start of a message. An action starts when
+ * the messages it depends on are complete; the order of the slot's stream does the rest. Nothing
+ * waits but tiara_gpu_run_plan(), in tiara_wait().
  *
  * Edges to the kernels (kernels/kernels.h), whose other ends are not in lib/:
  *   [gpu.abort] acquire: a kernel that waits reads the abort word.
@@ -31,8 +33,8 @@ struct tiara_gpu_action {
     int first_op,
         end_op; /* LAUNCH: its node ops, maybe none; MESSAGE: first_op is the send or receive */
     int head_post, tail_wait, tail_nwait; /* LAUNCH: as in struct tiara_kernel_exec_args */
-    bool
-        greets; /* LAUNCH: nothing but the comparison of digests; for the first chunk of a call only */
+    /* LAUNCH: nothing but the comparison of digests; for the first chunk of a call only */
+    bool greets;
     bool last; /* LAUNCH: ends the chunk */
     bool idle; /* MESSAGE: the launches before it are over before it starts */
 };
@@ -48,8 +50,9 @@ struct tiara_gpu_tables {
 };
 
 /*
- * Translates @plan, which was finished, depended and resolved. @node_index: [plan->nranks] index on the node, or -1. @reached: [TIARA_KERNEL_PEERS] by
- * node index. Pure. fini also after an error, and on zeroed tables. Errors: TIARA_ERR_NOMEM, TIARA_ERR_UNSUPPORTED (more ranks or sources than
+ * Translates @plan, which was finished, depended and resolved. @node_index: [plan->nranks] index on
+ * the node, or -1. @reached: [TIARA_KERNEL_PEERS] by node index. Pure. fini also after an error,
+ * and on zeroed tables. Errors: TIARA_ERR_NOMEM, TIARA_ERR_UNSUPPORTED (more ranks or sources than
  * kernels take, or a peer out of reach is needed; logged as info).
  */
 TIARA_MUST_USE enum tiara_err tiara_gpu_tables_init(struct tiara_gpu_tables *t,
@@ -75,7 +78,8 @@ void tiara_gpu_program_destroy(struct tiara_gpu_program *program);
 /* ---- messages: net.c ---- */
 
 /*
- * A piece of a message in pinned memory. A send copies it down, then sends it; a receive receives it, then copies it up.
+ * A piece of a message in pinned memory. A send copies it down, then sends it; a receive receives
+ * it, then copies it up.
  */
 struct tiara_gpu_room {
     char *at;
@@ -100,10 +104,12 @@ struct tiara_gpu_message {
     size_t finished;
 };
 
-/* Bytes of a piece: enough for the bandwidth of a copy, few enough for copies and network to overlap. Both ends cut alike. */
+/* Bytes of a piece: enough for the bandwidth of a copy, few enough for copies and network to
+ * overlap. Both ends cut alike. */
 #define TIARA_GPU_PIECE_BYTES ((size_t)512 << 10)
 
-/* The messages of the chunk in a slot: ordinals done .. started - 1 are in flight, ordinal i in of[i % window]. */
+/* The messages of the chunk in a slot: ordinals done .. started - 1 are in flight, ordinal i in
+ * of[i % window]. */
 struct tiara_gpu_mail {
     struct tiara_gpu_message *of; /* [window] */
     int window;
@@ -118,16 +124,18 @@ struct tiara_gpu_net {
 };
 
 /*
- * Rooms for messages of up to @bytes, @window at a time, in each of TIARA_KERNEL_SLOTS slots: pinned memory and events. Keeps what is there when it
- * is large enough. No message may be in flight. Errors: TIARA_ERR_NOMEM, TIARA_ERR_SYS.
+ * Rooms for messages of up to @bytes, @window at a time, in each of TIARA_KERNEL_SLOTS slots:
+ * pinned memory and events. Keeps what is there when it is large enough. No message may be in
+ * flight. Errors: TIARA_ERR_NOMEM, TIARA_ERR_SYS.
  */
 TIARA_MUST_USE enum tiara_err tiara_gpu_mail_reserve(
     struct tiara_gpu_node *node, int window, size_t bytes);
 void tiara_gpu_mail_release(struct tiara_gpu_node *node);
 
 /*
- * Starts message number mail->started to or from @peer: @bytes at @at in device memory, which is borrowed until it is complete. @direct: the transport
- * takes device memory. Zero bytes are complete at once. Errors: TIARA_ERR_SYS, those of the transport.
+ * Starts message number mail->started to or from @peer: @bytes at @at in device memory, which is
+ * borrowed until it is complete. @direct: the transport takes device memory. Zero bytes are
+ * complete at once. Errors: TIARA_ERR_SYS, those of the transport.
  */
 struct tiara_gpu_letter {
     bool sends, direct;
@@ -138,15 +146,18 @@ struct tiara_gpu_letter {
 };
 TIARA_MUST_USE enum tiara_err tiara_gpu_mail_start(
     struct tiara_gpu_mail *mail, const struct tiara_gpu_net *net, const struct tiara_gpu_letter *l);
-/* Moves all messages in flight as far as they go, and mail->done over those that are complete. *@moved: something moved. */
+/* Moves all messages in flight as far as they go, and mail->done over those that are complete.
+ * *@moved: something moved. */
 TIARA_MUST_USE enum tiara_err tiara_gpu_mail_drive(
     struct tiara_gpu_mail *mail, const struct tiara_gpu_net *net, bool *moved);
-/* After an error: nothing of the transport writes into a room, or into device memory, from here on. Copies may still run. */
+/* After an error: nothing of the transport writes into a room, or into device memory, from here on.
+ * Copies may still run. */
 void tiara_gpu_mail_cancel(struct tiara_gpu_mail *mail, const struct tiara_gpu_net *net);
 
 /* ---- launches: launch.c ---- */
 
-/* What is alike for all launches of a call. Agreed: a pure function of the call, the plan's nblocks and what open agreed. */
+/* What is alike for all launches of a call. Agreed: a pure function of the call, the plan's nblocks
+ * and what open agreed. */
 struct tiara_gpu_shape {
     size_t chunk; /* elements of the vector, or of each block, in a chunk */
     size_t nchunks;
@@ -155,7 +166,8 @@ struct tiara_gpu_shape {
     unsigned nblocks, nthreads; /* of the grid */
 };
 
-/* Elements of each block but the last of a chunk of @count elements; of each in reduce-scatter and all-gather. */
+/* Elements of each block but the last of a chunk of @count elements; of each in reduce-scatter and
+ * all-gather. */
 size_t tiara_gpu_block_len(const struct tiara_exec_call *call, size_t count);
 
 /* Elements of a chunk: as the call says, but no more than fit into a cell. 0: no chunk fits. */
@@ -163,7 +175,8 @@ size_t tiara_gpu_chunk_elems(const struct tiara_gpu_node *node, const struct tia
 /* Bytes of TMP of a chunk in a slot. */
 size_t tiara_gpu_tmp_bytes(const struct tiara_exec_call *call, size_t chunk);
 
-/* Errors: TIARA_ERR_UNSUPPORTED: the plan's blocks do not fit into a cell, or type and size disagree; logged as info. */
+/* Errors: TIARA_ERR_UNSUPPORTED: the plan's blocks do not fit into a cell, or type and size
+ * disagree; logged as info. */
 TIARA_MUST_USE enum tiara_err tiara_gpu_shape_init(struct tiara_gpu_shape *shape,
     const struct tiara_gpu_node *node, const struct tiara_exec_call *call,
     const struct tiara_gpu_call *gpu, bool one_launch);
@@ -187,7 +200,8 @@ TIARA_MUST_USE enum tiara_err tiara_gpu_launch_exec(const struct tiara_kernel_ex
 TIARA_MUST_USE enum tiara_err tiara_gpu_launch_small(const struct tiara_gpu_node *node,
     const struct tiara_exec_call *call, const struct tiara_gpu_call *gpu, cudaStream_t stream);
 
-/* Loads the kernels; how many thread blocks of the device executor can run at the same time on the current device. Errors: TIARA_ERR_SYS. */
+/* Loads the kernels; how many thread blocks of the device executor can run at the same time on the
+ * current device. Errors: TIARA_ERR_SYS. */
 TIARA_MUST_USE enum tiara_err tiara_gpu_capacity(int ordinal, int *nblocks_out);
 
 /* ---- the node object: node.c, run.c ---- */
@@ -198,7 +212,8 @@ struct tiara_gpu_scratch {
     size_t bytes;
 };
 
-/* Pinned memory of messages. What was too small is kept: to free it would wait for the device, where a gate may hold a stream. */
+/* Pinned memory of messages. What was too small is kept: to free it would wait for the device,
+ * where a gate may hold a stream. */
 struct tiara_gpu_rooms {
     struct tiara_gpu_rooms *next;
     void *at;
@@ -215,7 +230,8 @@ struct tiara_gpu_node {
     struct tiara_gpu_segments segments;
     struct tiara_gpu_imports *imports;
     struct tiara_gpu_program *programs;
-    /* The first is in use. The others are kept, as graphs and enqueued calls may have their addresses. */
+    /* The first is in use. The others are kept, as graphs and enqueued calls may have their
+     * addresses. */
     struct tiara_gpu_scratch *scratch;
     struct tiara_gpu_slot slot[TIARA_KERNEL_SLOTS];
     cudaStream_t down, up;
@@ -258,8 +274,8 @@ TIARA_MUST_USE enum tiara_err tiara_gpu_run_small(struct tiara_gpu_node *node, s
 /* ---- streams of the caller: stream.c ---- */
 
 /*
- * While the object is at work, its device is current, and another thread's capture, which forbids unsafe calls to all threads, is not hurt by
- * what is done to private streams and events.
+ * While the object is at work, its device is current, and another thread's capture, which forbids
+ * unsafe calls to all threads, is not hurt by what is done to private streams and events.
  */
 struct tiara_gpu_scope {
     int previous;

@@ -1,12 +1,14 @@
 /*
  * What a pointer is: host or device memory, and which allocation.
  *
- * The one idea: an address proves nothing for the next call, since its allocation may have been freed and another put there, but the
- * driver gives every allocation a number that is never used again. So what was found out is kept by address, and believed
- * when one question to the driver brings the same number.
+ * The one idea: an address proves nothing for the next call, since its allocation may have been
+ * freed and another put there, but the driver gives every allocation a number that is never used
+ * again. So what was found out is kept by address, and believed when one question to the driver
+ * brings the same number.
  *
- * Host memory that CUDA does not know is looked at once per page: an address that the CPU cannot read either is an error of the
- * program's, better told here than by a fault inside a copy. A page that was good once is not looked at again.
+ * Host memory that CUDA does not know is looked at once per page: an address that the CPU cannot
+ * read either is an error of the program's, better told here than by a fault inside a copy. A page
+ * that was good once is not looked at again.
  */
 #include "gpu/pointer.h"
 #include "gpu/cuda.h"
@@ -24,7 +26,8 @@
 #define RANGES 256 /* allocations remembered, by hash of an address in them */
 #define PAGES 64 /* host pages remembered, by hash */
 #define PAGE_SHIFT 12
-/* Distance of addresses that go to different places of the table: cudaMalloc's alignment is 256 bytes or more. */
+/* Distance of addresses that go to different places of the table: cudaMalloc's alignment is 256
+ * bytes or more. */
 #define RANGE_SHIFT 9
 
 /* Process-wide, as addresses are. @lock guards both tables. */
@@ -53,7 +56,8 @@ static bool range_find(uint64_t at, struct tiara_gpu_pointer *range_out)
     return found;
 }
 
-/* The same by looking at all of them: an address that nobody asked for before may lie in a range that is known. */
+/* The same by looking at all of them: an address that nobody asked for before may lie in a range
+ * that is known. */
 static bool range_search(uint64_t at, struct tiara_gpu_pointer *range_out)
 {
     bool found = false;
@@ -111,7 +115,8 @@ void tiara_gpu_pointer_forget(void)
 
 /* ---- host memory ---- */
 
-/* Does the kernel's list of this process's memory have @at as readable? Where there is no list: yes. */
+/* Does the kernel's list of this process's memory have @at as readable? Where there is no list:
+ * yes. */
 static bool is_listed(uint64_t at)
 {
     FILE *maps = fopen("/proc/self/maps", "re");
@@ -131,7 +136,8 @@ static bool is_listed(uint64_t at)
     return listed;
 }
 
-/* The kernel's copy refuses a few mappings of devices that the CPU can read, and sandboxes may refuse the call. */
+/* The kernel's copy refuses a few mappings of devices that the CPU can read, and sandboxes may
+ * refuse the call. */
 static bool is_readable(uint64_t at)
 {
     char byte;
@@ -188,7 +194,8 @@ static enum tiara_gpu_share share_of(uint64_t at)
     return TIARA_GPU_SHARE_NONE;
 }
 
-/* Fills what the driver knows of the allocation of @at, and remembers it. False: the driver does not know. */
+/* Fills what the driver knows of the allocation of @at, and remembers it. False: the driver does
+ * not know. */
 static bool allocation_ask(uint64_t at, struct tiara_gpu_pointer *pointer)
 {
     CUdeviceptr base = 0;
@@ -207,8 +214,9 @@ static bool allocation_ask(uint64_t at, struct tiara_gpu_pointer *pointer)
 }
 
 /*
- * Memory that is mapped piece by piece may be one buffer to the program, though each piece is an allocation of its own. Such a buffer has
- * no handle. Two neighbours from cudaMalloc are never one buffer.
+ * Memory that is mapped piece by piece may be one buffer to the program, though each piece is an
+ * allocation of its own. Such a buffer has no handle. Two neighbours from cudaMalloc are never one
+ * buffer.
  */
 static bool pieces_reach(struct tiara_gpu_pointer *pointer, uint64_t end)
 {

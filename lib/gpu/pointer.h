@@ -7,8 +7,8 @@
 #include "gpu/gpu.h"
 
 /*
- * As tiara_gpu.look. Any thread. id is 0, and share NONE, where the driver cannot tell allocations from each other. Also
- * TIARA_ERR_SYS: CUDA does not answer.
+ * As tiara_gpu.look. Any thread. id is 0, and share NONE, where the driver cannot tell allocations
+ * from each other. Also TIARA_ERR_SYS: CUDA does not answer.
  */
 TIARA_MUST_USE enum tiara_err tiara_gpu_pointer_look(
     const void *ptr, size_t bytes, struct tiara_gpu_pointer *pointer_out);

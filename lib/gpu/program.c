@@ -1,18 +1,23 @@
 /*
  * Programs: a plan as kernels run it, and the actions that the host takes.
  *
- * Kernels run copies and reductions; sends and receives are the host's. So a plan is cut at its messages into *groups*, maximal runs of
- * node ops, each one launch. A group is launched when all messages are complete that any op in it needs, or whose completion any of its posts
- * tells; what a message needs of peers are the last waits of the launch before it, and what it tells them is the first post of the
- * launch behind it. Messages with nothing to launch between them get an empty launch where one of these is needed.
+ * Kernels run copies and reductions; sends and receives are the host's. So a plan is cut at its
+ * messages into *groups*, maximal runs of node ops, each one launch. A group is launched when all
+ * messages are complete that any op in it needs, or whose completion any of its posts tells; what a
+ * message needs of peers are the last waits of the launch before it, and what it tells them is the
+ * first post of the launch behind it. Messages with nothing to launch between them get an empty
+ * launch where one of these is needed.
  *
- * Why launching a group as a whole cannot deadlock, where the host executor, which takes op by op, does not. All messages that were started
- * before a group have steps no higher than its first op's. What a group delays are its own ops and posts. A post tells a step that is over,
- * so a peer that waits for it is in a higher step; messages behind the group in the same step come behind the op that awaits, in
- * either executor. So each wait that is added leads from an op to messages of lower steps, or to such of the same step as the op
- * waited for anyway. The same holds for a post between two messages, which here delays the second one: it ends a step.
+ * Why launching a group as a whole cannot deadlock, where the host executor, which takes op by op,
+ * does not. All messages that were started before a group have steps no higher than its first op's.
+ * What a group delays are its own ops and posts. A post tells a step that is over, so a peer that
+ * waits for it is in a higher step; messages behind the group in the same step come behind the op
+ * that awaits, in either executor. So each wait that is added leads from an op to messages of lower
+ * steps, or to such of the same step as the op waited for anyway. The same holds for a post between
+ * two messages, which here delays the second one: it ends a step.
  *
- * The waits at the plan's end are those of the last launch, which divides the result by them for averages: no peer may read it then.
+ * The waits at the plan's end are those of the last launch, which divides the result by them for
+ * averages: no peer may read it then.
  */
 #include "gpu/node.h"
 #include "base/alloc.h"
@@ -74,8 +79,11 @@ static bool overlap(const struct tiara_slice *a, const struct tiara_slice *b)
            a->first < b->first + b->count && b->first < a->first + a->count;
 }
 
-/* Whether kernels of this chunk, or of peers, may be at work on what op @at of the plan receives into. Waits that earlier ones imply are
- * not in the plan, so that nothing can be said about memory that peers read. */
+/*
+ * Whether kernels of this chunk, or of peers, may be at work on what op @at of the plan receives
+ * into. Waits that earlier ones imply are not in the plan, so that nothing can be said about memory
+ * that peers read.
+ */
 static bool is_target_busy(const struct tiara_plan *plan, int at)
 {
     const struct tiara_slice *dst = &plan->ops[at].dst;
@@ -150,7 +158,8 @@ static void cut_end(struct cutter *c)
     last->last = true;
 }
 
-/* Kernels of a call compare digests first, for which all ranks of the node must launch something that waits for no message. */
+/* Kernels of a call compare digests first, for which all ranks of the node must launch something
+ * that waits for no message. */
 static bool needs_greeting(const struct tiara_plan *plan, const int *node_index)
 {
     int nlocal = 0;
@@ -202,8 +211,8 @@ static bool translate_slice(const struct tiara_plan *plan, const struct tiara_sl
 }
 
 /*
- * Appends waits [first, first + n) of the plan; *n_out: how many there are. A peer that is out of reach has no cell of this rank to read: its
- * previous chunk is nobody's concern.
+ * Appends waits [first, first + n) of the plan; *n_out: how many there are. A peer that is out of
+ * reach has no cell of this rank to read: its previous chunk is nobody's concern.
  */
 static bool translate_waits(struct tiara_gpu_tables *t, const struct tiara_plan *plan, int first,
     int n, const int *node_index, const bool *reached, int32_t *n_out)
@@ -300,7 +309,8 @@ static void fill(char *to, const void *from, int n, size_t size)
         memcpy(to, from, (size_t)n * size);
 }
 
-/* Copies the tables to the device. @stream is a private one: nothing else of the program is waited for. */
+/* Copies the tables to the device. @stream is a private one: nothing else of the program is waited
+ * for. */
 static enum tiara_err upload(struct tiara_gpu_program *p, cudaStream_t stream)
 {
     const struct tiara_gpu_tables *t = &p->tables;

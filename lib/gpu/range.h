@@ -1,8 +1,8 @@
 /*
  * Private to lib/gpu: ranges on the time line of NVIDIA's profilers, where their header was found.
  *
- * A range begins when the host starts a stage and ends when the host sees that it is over; ranges of different chunks overlap.
- * Without a profiler a range costs the test of a pointer.
+ * A range begins when the host starts a stage and ends when the host sees that it is over; ranges
+ * of different chunks overlap. Without a profiler a range costs the test of a pointer.
  */
 #ifndef TIARA_GPU_RANGE_H
 #define TIARA_GPU_RANGE_H

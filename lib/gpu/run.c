@@ -1,11 +1,13 @@
 /*
  * Calls to their end: the host's part of the device executor.
  *
- * As in exec/exec.c, nothing here waits but the call itself, with advance() as the condition: it takes each chunk in flight, oldest first, as
- * far through its actions as messages and events allow. A chunk has a slot, and the slot a stream, so that chunks overlap. On one
- * node there are no messages: the whole vector is one launch, whose thread blocks take the chunks by themselves.
+ * As in exec/exec.c, nothing here waits but the call itself, with advance() as the condition: it
+ * takes each chunk in flight, oldest first, as far through its actions as messages and events
+ * allow. A chunk has a slot, and the slot a stream, so that chunks overlap. On one node there are
+ * no messages: the whole vector is one launch, whose thread blocks take the chunks by themselves.
  *
- * After an error the kernels are told to end, and waited for, so that nothing works in the caller's memory when its call returns.
+ * After an error the kernels are told to end, and waited for, so that nothing works in the caller's
+ * memory when its call returns.
  */
 #include "base/block.h"
 #include "base/log.h"
@@ -14,7 +16,8 @@
 #include "gpu/range.h"
 #include <string.h>
 
-/* Seconds that kernels have to end after they were told to; they look at the abort word all the time. */
+/* Seconds that kernels have to end after they were told to; they look at the abort word all the
+ * time. */
 #define END_S 10
 
 struct chunk {
@@ -44,7 +47,8 @@ struct run {
 
 /* ---- memory of messages ---- */
 
-/* Where @slice, which holds blocks @block .., lies in device memory for the chunk in @slot. False: its blocks lie apart. */
+/* Where @slice, which holds blocks @block .., lies in device memory for the chunk in @slot. False:
+ * its blocks lie apart. */
 static bool locate(const struct run *r, int slot, const struct tiara_slice *slice, int block,
     struct tiara_gpu_letter *to)
 {
@@ -109,7 +113,8 @@ static void start_chunk(struct run *r, int slot)
     r->next_chunk++;
 }
 
-/* A launch that would do nothing: the greeting of a later chunk, or the end of one that has no peers. */
+/* A launch that would do nothing: the greeting of a later chunk, or the end of one that has no
+ * peers. */
 static bool is_needless(const struct run *r, const struct tiara_gpu_action *a)
 {
     if (a->greets)
@@ -200,7 +205,9 @@ static bool step_chunk(struct run *r, int slot)
     return true;
 }
 
-/* Tries every chunk in flight, oldest first. True when something moved, failed, or all is finished. */
+/*
+ * Tries every chunk in flight, oldest first. True when something moved, failed, or all is finished.
+ */
 static bool advance(void *arg, struct tiara_wait_on *on)
 {
     struct run *r = arg;
@@ -345,8 +352,9 @@ static enum tiara_err map_peer(
 }
 
 /*
- * Maps the buffers of all peers. Collective over the node; TIARA_ERR_UNSUPPORTED on all ranks when one cannot, and nothing is mapped then.
- * All ranks are in the call when it returns: their buffers may be read.
+ * Maps the buffers of all peers. Collective over the node; TIARA_ERR_UNSUPPORTED on all ranks when
+ * one cannot, and nothing is mapped then. All ranks are in the call when it returns: their buffers
+ * may be read.
  */
 static enum tiara_err map_buffers(struct run *r, struct mappings *maps)
 {

@@ -1,19 +1,23 @@
 /*
  * A node's segments: taken, exchanged, mapped, probed, and agreed upon.
  *
- * The one idea: what a driver says about access between GPUs is not believed. Each rank writes into each segment that it has mapped a
- * word that names both ends, and reads the word that the owner wrote there; the owner says what arrived. Two ranks reach each
- * other when all four worked, and the matrix of that, equal on all ranks, decides about the links.
+ * The one idea: what a driver says about access between GPUs is not believed. Each rank writes into
+ * each segment that it has mapped a word that names both ends, and reads the word that the owner
+ * wrote there; the owner says what arrived. Two ranks reach each other when all four worked, and
+ * the matrix of that, equal on all ranks, decides about the links.
  *
- * In the call line of rank f in the segment of rank t (tiara_kernel_call_at(f)), while the probe runs:
+ * In the call line of rank f in the segment of rank t (tiara_kernel_call_at(f)), while the probe
+ * runs:
  *
  *     word  writer                          reader
- *     0     f, by kernel, through mapping   t, by a copy: did it arrive; when f is t: also all who have it mapped
+ *     0     f, by kernel, through mapping   t, by a copy: did it arrive; when f is t: also all who
+ *                                           have it mapped
  *     1     t, by kernel, after it read     t, by a copy
  *           word 0 of f's own line in
  *           f's segment
  *
- * Between writing, reading and zeroing stand exchanges, so that nobody looks too early or clears too soon. All words are zero at the end.
+ * Between writing, reading and zeroing stand exchanges, so that nobody looks too early or clears
+ * too soon. All words are zero at the end.
  */
 #include "gpu/segment.h"
 #include "gpu/cuda.h"
@@ -109,7 +113,8 @@ static enum tiara_err device_take(struct opening *o)
     return err == TIARA_OK ? sync_stream(o) : err;
 }
 
-/* Also makes the card. A rank alone on its node shows its segment to nobody, so that it works where there is no IPC. */
+/* Also makes the card. A rank alone on its node shows its segment to nobody, so that it works where
+ * there is no IPC. */
 static enum tiara_err own_take(struct opening *o)
 {
     struct tiara_gpu_segments *s = o->s;
@@ -164,7 +169,8 @@ static int card_device(const struct card *card)
     return -1;
 }
 
-/* Whether the driver says that @card's device can be reached. Of a hidden one, only mapping its memory will tell. */
+/* Whether the driver says that @card's device can be reached. Of a hidden one, only mapping its
+ * memory will tell. */
 static bool is_accessible(const struct tiara_gpu_segments *s, const struct card *card)
 {
     int device = card_device(card), can = 0;
@@ -314,7 +320,8 @@ static enum tiara_err rows_exchange(struct opening *o)
     return err;
 }
 
-/* One rank says for all which pair is the first that cannot, and whether its driver had promised that it can. */
+/* One rank says for all which pair is the first that cannot, and whether its driver had promised
+ * that it can. */
 static void pair_report(const struct opening *o)
 {
     for (int a = 0; a < o->s->size; a++) {

@@ -1,5 +1,6 @@
 /*
- * Private to lib/gpu: a node's device memory, one segment per rank (kernels/kernels.h has its layout), mapped by all that can.
+ * Private to lib/gpu: a node's device memory, one segment per rank (kernels/kernels.h has its
+ * layout), mapped by all that can.
  */
 #ifndef TIARA_GPU_SEGMENT_H
 #define TIARA_GPU_SEGMENT_H
@@ -21,20 +22,23 @@ struct tiara_gpu_segments {
 };
 
 /*
- * Collective over params->group; ends in a collective AND, after which nobody holds anything on failure. Each mapping is probed by a kernel
- * that writes a word through it and one that reads it back, in both directions, since drivers report access that does not work.
- * A peer counts as reached only when both directions work. Errors: as tiara_gpu_node_ops.open.
+ * Collective over params->group; ends in a collective AND, after which nobody holds anything on
+ * failure. Each mapping is probed by a kernel that writes a word through it and one that reads it
+ * back, in both directions, since drivers report access that does not work. A peer counts as
+ * reached only when both directions work. Errors: as tiara_gpu_node_ops.open.
  */
 TIARA_MUST_USE enum tiara_err tiara_gpu_segments_open(
     struct tiara_gpu_segments *s, const struct tiara_gpu_node_params *params);
 /* Closes the mappings of peers' segments. Local. No kernel may be running. */
 void tiara_gpu_segments_unmap(struct tiara_gpu_segments *s);
-/* The same, and frees the own segment, which no peer should have mapped any more. Also on a zeroed object. */
+/* The same, and frees the own segment, which no peer should have mapped any more. Also on a zeroed
+ * object. */
 void tiara_gpu_segments_close(struct tiara_gpu_segments *s);
 
 /*
- * How ranks are linked, from who reaches whom: bit b of reach[a] says that a and b reach each other. A pure function: equal on all ranks.
- * *order_out: [size], from 0 on; for ALL the indices in order. Errors: TIARA_ERR_UNSUPPORTED (no ring; not logged), TIARA_ERR_NOMEM.
+ * How ranks are linked, from who reaches whom: bit b of reach[a] says that a and b reach each
+ * other. A pure function: equal on all ranks. *order_out: [size], from 0 on; for ALL the indices in
+ * order. Errors: TIARA_ERR_UNSUPPORTED (no ring; not logged), TIARA_ERR_NOMEM.
  */
 TIARA_MUST_USE enum tiara_err tiara_gpu_links_find(const uint16_t reach[TIARA_KERNEL_PEERS],
     int size, enum tiara_gpu_links *links_out, int order_out[TIARA_KERNEL_PEERS]);

@@ -1,9 +1,10 @@
 /*
  * Exports: what peers need to map this process's allocations.
  *
- * The one idea: a handle is made once per allocation, and found again by the allocation's number, so that a buffer that is used in
- * every call costs a look-up. The table is of fixed size; the entry that was not used for longest goes. An entry with a descriptor
- * would keep the memory of an allocation that the program has freed, so the dead are looked for whenever a new one is made.
+ * The one idea: a handle is made once per allocation, and found again by the allocation's number,
+ * so that a buffer that is used in every call costs a look-up. The table is of fixed size; the
+ * entry that was not used for longest goes. An entry with a descriptor would keep the memory of an
+ * allocation that the program has freed, so the dead are looked for whenever a new one is made.
  */
 #include "gpu/share.h"
 #include "gpu/cuda.h"

@@ -1,9 +1,10 @@
 /*
  * Staging of CUDA device memory: chunks to pinned host memory and back.
  *
- * The one idea: a stream for each direction, so that one chunk comes while another goes, and an event for each slot and direction, so that
- * only what a slot needs is waited for, never the device. The copies of a slot in one direction are in one stream, and so
- * in order; one that goes starts only after the executor has seen the one that came.
+ * The one idea: a stream for each direction, so that one chunk comes while another goes, and an
+ * event for each slot and direction, so that only what a slot needs is waited for, never the
+ * device. The copies of a slot in one direction are in one stream, and so in order; one that goes
+ * starts only after the executor has seen the one that came.
  */
 #include "gpu/gpu.h"
 #include "gpu/cuda.h"

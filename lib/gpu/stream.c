@@ -1,10 +1,12 @@
 /*
- * Streams of the caller: whether one is being captured, and gates, which hold a stream until the host lets it go on.
+ * Streams of the caller: whether one is being captured, and gates, which hold a stream until the
+ * host lets it go on.
  *
- * A gate is an event, which tells the host that the stream has come this far, and behind it a kernel of one thread that reads a word of
- * pinned memory until the host has written it. Gates are taken and left for each call, and must not cost an allocation each time; and the
- * kernel reads its word after pass() returned. So gates are kept in a list for the whole process, and one that was passed is used
- * again when its kernel is over.
+ * A gate is an event, which tells the host that the stream has come this far, and behind it a
+ * kernel of one thread that reads a word of pinned memory until the host has written it. Gates are
+ * taken and left for each call, and must not cost an allocation each time; and the kernel reads its
+ * word after pass() returned. So gates are kept in a list for the whole process, and one that was
+ * passed is used again when its kernel is over.
  */
 #include "base/alloc.h"
 #include "base/log.h"
@@ -75,8 +77,9 @@ static void gate_destroy(struct gate *g)
 }
 
 /*
- * Makes what @g lacks; the device is current. After an error the rest is kept, for the next try: CUDA waits for all streams to free memory, also for those that
- * are held back by other gates, which could not be passed meanwhile.
+ * Makes what @g lacks; the device is current. After an error the rest is kept, for the next try:
+ * CUDA waits for all streams to free memory, also for those that are held back by other gates,
+ * which could not be passed meanwhile.
  */
 static enum tiara_err gate_complete(struct gate *g)
 {

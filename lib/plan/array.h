@@ -9,8 +9,8 @@
 #include <stddef.h>
 
 /*
- * @array, perhaps moved, with room for @need items of @item_size; *@cap says for how many. NULL when memory ran
- * out; then @array and *@cap are as they were. Doubling keeps appending cheap.
+ * @array, perhaps moved, with room for @need items of @item_size; *@cap says for how many. NULL
+ * when memory ran out; then @array and *@cap are as they were. Doubling keeps appending cheap.
  */
 static inline void *tiara_array_reserve(void *array, int *cap, int need, size_t item_size)
 {

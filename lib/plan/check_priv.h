@@ -38,7 +38,9 @@ static inline size_t tiara_check_at(
     return c->first[rank] + (size_t)buf * (size_t)c->nblocks + (size_t)block;
 }
 
-/* Writes "rank R op I (kind, step S): ..." into the report; @op -1: no op. Returns TIARA_ERR_PLAN. */
+/*
+ * Writes "rank R op I (kind, step S): ..." into the report; @op -1: no op. Returns TIARA_ERR_PLAN.
+ */
 enum tiara_err tiara_check_fail(struct tiara_check *c, int rank, int op, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 

@@ -24,7 +24,8 @@ static void mark_writes(struct tiara_check *c, int rank, int step)
     }
 }
 
-/* How many of @rank's asyncs must be complete before its op @op: 0, or one more than the last conflicting one. */
+/* How many of @rank's asyncs must be complete before its op @op: 0, or one more than the last
+ * conflicting one. */
 static int needed_asyncs(const struct tiara_check *c, int rank, int op, int first_async)
 {
     const struct tiara_plan *plan = c->plans[rank];
@@ -68,7 +69,8 @@ static enum tiara_err read_block(
     return TIARA_OK;
 }
 
-/* @tree goes to block @b of the target of op @op of @rank. Outside TMP a block's place says which one it is. */
+/* @tree goes to block @b of the target of op @op of @rank. Outside TMP a block's place says which
+ * one it is. */
 static enum tiara_err write_block(struct tiara_check *c, int rank, int op, int b, int tree)
 {
     const struct tiara_slice *dst = &c->plans[rank]->ops[op].dst;

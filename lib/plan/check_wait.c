@@ -1,12 +1,12 @@
 /*
  * The proof that the derived waits are enough.
  *
- * Three parts. (1) Posts are honest: when a rank posts step t, all its ops up to step t are behind it, and so are
- * those of their sends and receives that peers could notice. (2) Every pair of a remote read and a
- * write of the same memory is ordered by a wait of whichever comes later in logical time; every op and
- * an earlier send or receive of the same rank that touch the same memory are ordered by an await.
- * (3) Nobody waits for ever: waits only ask that others have moved on and nothing is ever taken
- * back, so one greedy run that ends shows that every run ends.
+ * Three parts. (1) Posts are honest: when a rank posts step t, all its ops up to step t are behind
+ * it, and so are those of their sends and receives that peers could notice. (2) Every pair of a
+ * remote read and a write of the same memory is ordered by a wait of whichever comes later in
+ * logical time; every op and an earlier send or receive of the same rank that touch the same memory
+ * are ordered by an await. (3) Nobody waits for ever: waits only ask that others have moved on and
+ * nothing is ever taken back, so one greedy run that ends shows that every run ends.
  */
 #include "plan/check_priv.h"
 #include "base/alloc.h"
@@ -134,7 +134,8 @@ static enum tiara_err check_read(struct proof *p, int rank, int op, const struct
     return TIARA_OK;
 }
 
-/* Peers' reads before the write by @rank's op @op; @first_cell: it is the first of this chunk into the cell. */
+/* Peers' reads before the write by @rank's op @op; @first_cell: it is the first of this chunk into
+ * the cell. */
 static enum tiara_err check_write(struct proof *p, int rank, int op, bool first_cell)
 {
     const struct tiara_op *o = &p->c->plans[rank]->ops[op];
@@ -265,7 +266,8 @@ static enum tiara_err run_greedily(struct proof *p)
     return TIARA_OK;
 }
 
-/* Counts @rank's remote reads in first_read[owner + 1], or, once reads is there, files them at first_read[owner]++. */
+/* Counts @rank's remote reads in first_read[owner + 1], or, once reads is there, files them at
+ * first_read[owner]++. */
 static void visit_reads(struct proof *p, int rank)
 {
     const struct tiara_plan *plan = p->c->plans[rank];

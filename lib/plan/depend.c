@@ -2,9 +2,9 @@
  * The dependency pass: who waits for whom follows from the slices.
  *
  * Everything rests on one function of two plans, waits_on(p, q): what p must know of q's progress
- * before each of its ops. A rank calls it for itself against each peer to get its waits, and for each peer
- * against itself to learn which of its steps anybody waits for, and posts just those. Both sides
- * run the same function on the same two plans, so that they cannot disagree.
+ * before each of its ops. A rank calls it for itself against each peer to get its waits, and for
+ * each peer against itself to learn which of its steps anybody waits for, and posts just those.
+ * Both sides run the same function on the same two plans, so that they cannot disagree.
  *
  * Calls may be in place, and the plan does not say: IN and OUT of a rank count as one buffer.
  */
@@ -71,7 +71,8 @@ static int list_reads(const struct tiara_plan *reader, int owner, struct remote_
     return n;
 }
 
-/* The last step before @read in which @owner writes what it reads, 0 when there is none, -1 when there must be one. */
+/* The last step before @read in which @owner writes what it reads, 0 when there is none, -1 when
+ * there must be one. */
 static int step_written(const struct tiara_plan *owner, const struct remote_read *read)
 {
     int last = read->slice.buf == TIARA_BUF_IN ? 0 : -1;
@@ -118,7 +119,9 @@ static bool is_into_cell(const struct tiara_op *op)
     return tiara_op_writes(op) && op->dst.buf == TIARA_BUF_CELL;
 }
 
-/* Appends what @p must know of @q's progress, in program order, each stronger than the one before. */
+/*
+ * Appends what @p must know of @q's progress, in program order, each stronger than the one before.
+ */
 static enum tiara_err waits_on(
     struct pass *pass, const struct tiara_plan *p, const struct tiara_plan *q, struct needs *to)
 {

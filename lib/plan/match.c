@@ -1,8 +1,8 @@
 /*
  * Pairing of sends and receives.
  *
- * Both are brought into the order (sender, receiver, program order) by stable counting sorts; then the
- * pairs stand side by side.
+ * Both are brought into the order (sender, receiver, program order) by stable counting sorts; then
+ * the pairs stand side by side.
  */
 #include "plan/match.h"
 #include "base/alloc.h"

@@ -1,9 +1,9 @@
 /*
  * Private to lib/plan: which SEND meets which RECV.
  *
- * The n-th send from one rank to another meets the n-th receive there from that rank, and both must lie
- * in the same step. An async (SEND or RECV) is named by one number over all ranks:
- * first[rank] + its ordinal in the rank's plan.
+ * The n-th send from one rank to another meets the n-th receive there from that rank, and both must
+ * lie in the same step. An async (SEND or RECV) is named by one number over all ranks: first[rank]
+ * + its ordinal in the rank's plan.
  */
 #ifndef TIARA_PLAN_MATCH_H
 #define TIARA_PLAN_MATCH_H

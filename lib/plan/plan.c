@@ -3,7 +3,8 @@
  *
  * Generators only append; every append either succeeds or leaves a sticky error that
  * tiara_plan_finish() hands out, so that generators have no error paths. The builder refuses only
- * what would break its own arrays or the order of steps. Whether the plan is right is for the checker.
+ * what would break its own arrays or the order of steps. Whether the plan is right is for the
+ * checker.
  */
 #include "plan/plan.h"
 #include "base/log.h"
@@ -155,7 +156,9 @@ static struct tiara_slice embed_slice(const struct embedding *e, struct tiara_sl
     return s;
 }
 
-/* @op of @sub in the names of @plan; a copy of a slice onto itself (OUT <- IN) has become nothing. */
+/*
+ * @op of @sub in the names of @plan; a copy of a slice onto itself (OUT <- IN) has become nothing.
+ */
 static void embed_op(struct tiara_plan *plan, const struct tiara_plan *sub,
     const struct tiara_op *op, const struct embedding *e, int step0)
 {

@@ -4,15 +4,18 @@
  * A plan is what one rank does for one chunk of one call: a short list of ops over slices. All
  * ranks' plans for a call have the same nblocks and nsteps. Pure: no MPI, no clock, no environment.
  *
- * block  the algorithm's unit of partition; 0 .. nblocks-1; how long a block is, the executor decides
+ * block  the algorithm's unit of partition; 0 .. nblocks-1; how long a block is, the executor
+ *        decides
  * slice  consecutive blocks of one buffer of one rank
  * step   global logical time, 1 .. nsteps. Ops are in program order and their steps never decrease.
  *        A remote read in step s sees what its owner held when it had done all ops of steps < s.
  *        Steps are not barriers: tiara_plan_depend() derives who waits for whom from the slices.
  *
  * Buffers of a rank (blocks each):
- *   IN    [nblocks]     the caller's contribution; never written. The same memory as OUT when the call is
- *                       in place. For ALLGATHER IN has only block b = own rank (other blocks do not exist).
+ *   IN    [nblocks]     the caller's contribution; never written. The same memory as OUT when the
+ *                       call is
+ *                       in place. For ALLGATHER IN has only block b = own rank (other blocks do not
+ *                       exist).
  *   OUT   [nblocks]     the caller's result. For REDUCE_SCATTER only block b = own rank exists.
  *   CELL  [nblocks]     exposed: same-node peers may read it. Only its owner writes it.
  *   TMP   [tmp_blocks]  private scratch.
@@ -48,7 +51,8 @@ enum tiara_buf {
 
 enum tiara_op_kind {
     TIARA_OP_COPY, /* dst <- src[0] */
-    TIARA_OP_REDUCE, /* dst <- src[0] op src[1] op ... folded from the left; dst may be exactly one of the sources */
+    /* dst <- src[0] op src[1] op ... folded from the left; dst may be exactly one of the sources */
+    TIARA_OP_REDUCE,
     TIARA_OP_SEND, /* src[0] to peer's matching recv; the op is done when src may be overwritten */
     TIARA_OP_RECV /* dst <- peer's matching send */
 };
@@ -60,7 +64,8 @@ struct tiara_slice {
     int count; /* blocks, >= 1 */
 };
 
-/* "Peer's progress must have reached step": all its ops of steps <= step are done. step 0: its previous chunk in this slot is. */
+/* "Peer's progress must have reached step": all its ops of steps <= step are done. step 0: its
+ * previous chunk in this slot is. */
 struct tiara_plan_wait {
     int peer;
     int step;
@@ -74,13 +79,19 @@ struct tiara_op {
     int src; /* index of the first source in plan->srcs */
     int nsrc;
 
-    int block; /* Written by tiara_plan_resolve(): the op works on blocks block .. block + count - 1 of the vector. */
+    /* Written by tiara_plan_resolve(): the op works on blocks block .. block + count - 1 of the
+     * vector. */
+    int block;
 
     /* Written by tiara_plan_depend(). */
     int wait; /* index of the first wait in plan->waits */
     int nwait;
-    int await; /* SENDs and RECVs with ordinal < await (0-based, program order, this plan) must be complete before this op starts */
-    int post; /* after this op, and once asyncs < post_await are complete, progress := post; 0: nothing to post */
+    /* SENDs and RECVs with ordinal < await (0-based, program order, this plan) must be complete
+     * before this op starts */
+    int await;
+    /* after this op, and once asyncs < post_await are complete, progress := post; 0: nothing to
+     * post */
+    int post;
     int post_await;
 };
 
@@ -98,7 +109,8 @@ struct tiara_plan {
     int nsrcs;
     struct tiara_plan_wait *waits;
     int nwaits;
-    /* Before the chunk is finished: waits [exit_wait, exit_wait + exit_nwait) hold (peers that still read this rank's IN or OUT). */
+    /* Before the chunk is finished: waits [exit_wait, exit_wait + exit_nwait) hold (peers that
+     * still read this rank's IN or OUT). */
     int exit_wait;
     int exit_nwait;
     int nasync; /* SENDs plus RECVs */
@@ -110,9 +122,10 @@ struct tiara_plan {
 
 /*
  * Builder. Sticky: after the first error every append does nothing, and tiara_plan_finish() returns
- * it. Appends with count 0 do nothing, so generators need no special case for empty blocks; nor does a copy of a
- * slice onto itself, and a reduce of one source is a copy. Errors: TIARA_ERR_PLAN (steps that decrease), TIARA_ERR_NOMEM.
- * @plan is owned by the caller; fini accepts a zeroed object and one in error.
+ * it. Appends with count 0 do nothing, so generators need no special case for empty blocks; nor
+ * does a copy of a slice onto itself, and a reduce of one source is a copy. Errors: TIARA_ERR_PLAN
+ * (steps that decrease), TIARA_ERR_NOMEM. @plan is owned by the caller; fini accepts a zeroed
+ * object and one in error.
  */
 void tiara_plan_init(
     struct tiara_plan *plan, enum tiara_coll coll, int rank, int nranks, int nblocks);
@@ -134,40 +147,50 @@ static inline struct tiara_slice tiara_slice(int owner, enum tiara_buf buf, int 
 }
 
 /*
- * Appends @sub, a plan for a group of ranks, to @plan: rank i of @sub is @ranks[i] here, its block b is
- * @first_block + b, its steps come after @step0, its IN and OUT are both @plan's own buffer @as
- * (the sub-plan must be valid in place), its TMP lies above the plan's. @sub has been finished; borrowed. Copies that
- * @as makes copies onto themselves are left out.
+ * Appends @sub, a plan for a group of ranks, to @plan: rank i of @sub is @ranks[i] here, its block
+ * b is @first_block + b, its steps come after @step0, its IN and OUT are both @plan's own buffer
+ * @as (the sub-plan must be valid in place), its TMP lies above the plan's. @sub has been finished;
+ * borrowed. Copies that @as makes copies onto themselves are left out.
  */
 void tiara_plan_embed(struct tiara_plan *plan, const struct tiara_plan *sub, const int *ranks,
     int first_block, int step0, enum tiara_buf as);
 
 /*
  * tiara_plan_depend() - derive waits, awaits and posts from the slices
- * @plan: completed; @peers[npeers]: the finished plans of its same-node peers (any order, own one allowed), borrowed.
+ * @plan: completed; @peers[npeers]: the finished plans of its same-node peers (any order, own one
+ *     allowed), borrowed.
  *
  * Rules, in program order of each rank:
- *   remote read (of q's slice, step s):  wait for q to reach the last step < s in which q writes an overlapping slice of it;
- *                                        none: step 0 when the slice is q's IN of this chunk (must be posted), else an error
- *   own write of an exposed slice, step s: for each peer that remote-reads an overlap in a step t < s: wait for it to reach t.
- *                                        First write of CELL in the plan: wait for step 0 of every peer in @peers.
- *   own read after own RECV, own write over a SEND's source or RECV's target: await that async.
- *   a SEND of a peer's slice counts as a remote read that lasts until the SEND is complete.
- *   post: step t is posted after this rank's last op with step <= t where some peer waits for t (asyncs of steps <= t that peers
- *         could notice being complete), and nsteps always, at the end, with all asyncs complete. A plan without ops posts nothing:
- *         whoever runs it moves progress to nsteps when the chunk ends.
- * IN and OUT count as one buffer throughout, as the call may be in place. Waits that an earlier one implies are left out. May be
- * run again; after an error the plan is as it was.
- * Cost: O(ops of all peers x own ops) at worst. Errors: TIARA_ERR_PLAN (a wait that could never hold), TIARA_ERR_NOMEM.
+ *   remote read (of q's slice, step s):  wait for q to reach the last step < s in which q writes an
+ *                                        overlapping slice of it;
+ *                                        none: step 0 when the slice is q's IN of this chunk (must
+ *                                        be posted), else an error
+ *   own write of an exposed slice, step s: for each peer that remote-reads an overlap in a step t <
+ *   s: wait for it to reach t.
+ *                                        First write of CELL in the plan: wait for step 0 of every
+ *                                        peer in @peers.
+ *   own read after own RECV, own write over a SEND's source or RECV's target: await that async. a
+ *   SEND of a peer's slice counts as a remote read that lasts until the SEND is complete. post:
+ *   step t is posted after this rank's last op with step <= t where some peer waits for t (asyncs
+ *   of steps <= t that peers
+ *         could notice being complete), and nsteps always, at the end, with all asyncs complete. A
+ *         plan without ops posts nothing: whoever runs it moves progress to nsteps when the chunk
+ *         ends.
+ * IN and OUT count as one buffer throughout, as the call may be in place. Waits that an earlier one
+ * implies are left out. May be run again; after an error the plan is as it was.
+ * Cost: O(ops of all peers x own ops) at worst. Errors: TIARA_ERR_PLAN (a wait that could never
+ * hold), TIARA_ERR_NOMEM.
  */
 TIARA_MUST_USE enum tiara_err tiara_plan_depend(
     struct tiara_plan *plan, const struct tiara_plan *const *peers, int npeers);
 
 /*
- * tiara_plan_resolve() - say for each op which blocks of the vector it works on (op->block): lib/plan/resolve.c
+ * tiara_plan_resolve() - say for each op which blocks of the vector it works on (op->block):
+ * lib/plan/resolve.c
  *
- * In IN, OUT and CELL a slice's position is its block. TMP has no such meaning: there it follows from the other slices of the
- * op, or from the op that wrote it, or from the first op that reads it. The executor needs it, since the last blocks of a vector are shorter.
+ * In IN, OUT and CELL a slice's position is its block. TMP has no such meaning: there it follows
+ * from the other slices of the op, or from the op that wrote it, or from the first op that reads
+ * it. The executor needs it, since the last blocks of a vector are shorter.
  * Errors: TIARA_ERR_PLAN when an op's blocks do not follow, or differ between its slices.
  */
 TIARA_MUST_USE enum tiara_err tiara_plan_resolve(struct tiara_plan *plan);
@@ -184,7 +207,8 @@ struct tiara_plan_report {
     int64_t reduce_max; /* blocks of arithmetic (nsrc - 1 per reduce) of the busiest rank */
     int64_t rank0_sent; /* blocks that rank 0 sends, and receives, on the network */
     int64_t rank0_received;
-    int net_rounds; /* most sends or receives in sequence on any rank: distinct steps with network ops */
+    /* most sends or receives in sequence on any rank: distinct steps with network ops */
+    int net_rounds;
     int nsteps;
     bool
         ordered; /* every result's leaves are in rank order: non-commutative operators may use it */
@@ -193,17 +217,22 @@ struct tiara_plan_report {
 
 /*
  * tiara_plan_check() - prove that the plans of all ranks together compute the collective
- * @plans[nranks]: plans[r] was built for rank r and finished; borrowed. @in_place: IN and OUT are one buffer.
+ * @plans[nranks]: plans[r] was built for rank r and finished; borrowed. @in_place: IN and OUT are
+ * one buffer.
  * @layout: who shares a node with whom (remote slices are allowed only there).
  *
- * Executes all ranks symbolically, step by step; each block holds an interned expression tree over leaves (rank, block).
- * A send is taken to be synchronous, so that no plan relies on buffering. Proves: each result block holds every rank's
- * contribution exactly once (ALLGATHER: the owner's block); all ranks hold the same tree for the same block; no read of a block that was never written or is stale; sends and receives match one to one, within a
- * step, with equal counts; slices in bounds; no remote read of a slice that its owner writes in the same step; only the owner
- * writes; blocks of different position never meet, and outside TMP a block lies at its own position; the derived waits and
- * awaits (when tiara_plan_depend ran) order every two accesses to the same memory, whatever the speed of the ranks, and cannot deadlock.
- * Errors: TIARA_ERR_PLAN (report_out->text names rank, op, what; logged only when there is no report), TIARA_ERR_NOMEM. @report_out may be NULL.
- * Cost: O(blocks moved or added by all ranks), and with waits O(remote reads x ops of their owner).
+ * Executes all ranks symbolically, step by step; each block holds an interned expression tree over
+ * leaves (rank, block). A send is taken to be synchronous, so that no plan relies on buffering.
+ * Proves: each result block holds every rank's contribution exactly once (ALLGATHER: the owner's
+ * block); all ranks hold the same tree for the same block; no read of a block that was never
+ * written or is stale; sends and receives match one to one, within a step, with equal counts;
+ * slices in bounds; no remote read of a slice that its owner writes in the same step; only the
+ * owner writes; blocks of different position never meet, and outside TMP a block lies at its own
+ * position; the derived waits and awaits (when tiara_plan_depend ran) order every two accesses to
+ * the same memory, whatever the speed of the ranks, and cannot deadlock.
+ * Errors: TIARA_ERR_PLAN (report_out->text names rank, op, what; logged only when there is no
+ * report), TIARA_ERR_NOMEM. @report_out may be NULL. Cost: O(blocks moved or added by all ranks),
+ * and with waits O(remote reads x ops of their owner).
  */
 TIARA_MUST_USE enum tiara_err tiara_plan_check(const struct tiara_plan *const *plans,
     const struct tiara_layout *layout, bool in_place, struct tiara_plan_report *report_out);
@@ -215,15 +244,18 @@ const char *tiara_coll_name(enum tiara_coll coll);
 const char *tiara_op_name(enum tiara_op_kind kind);
 const char *tiara_buf_name(enum tiara_buf buf);
 
-/* Stable, one op a line, up to a line "end"; golden files and `tiara-plan print` use it. Returns nothing; ferror tells. */
+/* Stable, one op a line, up to a line "end"; golden files and `tiara-plan print` use it. Returns
+ * nothing; ferror tells. */
 void tiara_plan_print(const struct tiara_plan *plan, FILE *to);
-/* Reads one plan that print wrote, and leaves @from behind it. @why as in tiara_layout_parse, with the plan's line number. */
+/* Reads one plan that print wrote, and leaves @from behind it. @why as in tiara_layout_parse, with
+ * the plan's line number. */
 TIARA_MUST_USE enum tiara_err tiara_plan_parse(
     struct tiara_plan *plan_out, FILE *from, char *why, size_t why_size);
 
 /* ---- the simulator: lib/plan/sim.c ---- */
 
-/* Alpha-beta-gamma model: seconds, seconds per byte. A node's network link is shared by its ranks in each direction. */
+/* Alpha-beta-gamma model: seconds, seconds per byte. A node's network link is shared by its ranks
+ * in each direction. */
 struct tiara_sim_model {
     double net_alpha, net_beta;
     double shm_alpha, shm_beta;
@@ -232,9 +264,11 @@ struct tiara_sim_model {
 
 /*
  * tiara_plan_simulate() - time of the slowest rank for one call
- * @plans: checked, with their dependencies; @bytes: of the whole vector (all nblocks blocks), cut into equal chunks of at most
- * @chunk_bytes (0: one chunk), @slots >= 1 in flight. What costs what: sim.c.
- * Errors: TIARA_ERR_PLAN (no dependencies, or deadlock), TIARA_ERR_NOMEM. Cost: O(ops x chunks x log) of all ranks.
+ * @plans: checked, with their dependencies; @bytes: of the whole vector (all nblocks blocks), cut
+ *     into equal chunks of at most @chunk_bytes (0: one chunk), @slots >= 1 in flight. What costs
+ *     what: sim.c.
+ * Errors: TIARA_ERR_PLAN (no dependencies, or deadlock), TIARA_ERR_NOMEM. Cost: O(ops x chunks x
+ * log) of all ranks.
  */
 TIARA_MUST_USE enum tiara_err tiara_plan_simulate(const struct tiara_plan *const *plans,
     const struct tiara_layout *layout, const struct tiara_sim_model *model, double bytes,

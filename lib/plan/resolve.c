@@ -1,9 +1,9 @@
 /*
  * Which blocks of the vector an op works on.
  *
- * TMP is storage without a meaning of its own; what it holds follows from the data flow. One walk forward
- * carries what each TMP block holds from the op that wrote it to those that read it; a receive into TMP is
- * resolved backwards, from the first op that reads it.
+ * TMP is storage without a meaning of its own; what it holds follows from the data flow. One walk
+ * forward carries what each TMP block holds from the op that wrote it to those that read it; a
+ * receive into TMP is resolved backwards, from the first op that reads it.
  */
 #include "plan/plan.h"
 #include "base/alloc.h"
@@ -27,7 +27,8 @@ static int op_count(const struct tiara_plan *plan, const struct tiara_op *op)
     return has_dst(op) ? op->dst.count : plan->srcs[op->src].count;
 }
 
-/* What @op says itself: from its sources, else from a target that is not TMP; -1 when it says nothing, -2 when it contradicts itself. */
+/* What @op says itself: from its sources, else from a target that is not TMP; -1 when it says
+ * nothing, -2 when it contradicts itself. */
 static int op_own_block(
     const struct tiara_plan *plan, const struct tiara_op *op, const int *tmp_holds)
 {

@@ -1,15 +1,18 @@
 /*
  * The simulator: how long the plans would take on a cluster that exists on paper.
  *
- * A rank does one thing at a time, from whichever of its chunks in flight is oldest and can go on: a copy, a
- * reduction, or a message to a rank of its own node. Messages between nodes run beside that. They pass two
- * queues, out of the sender's node and into the receiver's, each at net_beta per byte; net_alpha is latency and
- * occupies nothing. A message is sent without asking the receiver (eager); its source is free
- * when it has left the node. Time only moves when an op or a message ends (event.h).
+ * A rank does one thing at a time, from whichever of its chunks in flight is oldest and can go on:
+ * a copy, a reduction, or a message to a rank of its own node. Messages between nodes run beside
+ * that. They pass two queues, out of the sender's node and into the receiver's, each at net_beta
+ * per byte; net_alpha is latency and occupies nothing. A message is sent without asking the
+ * receiver (eager); its source is free when it has left the node. Time only moves when an op or a
+ * message ends (event.h).
  *
  *   copy    bytes x shm_beta, and shm_alpha when the source is a peer's
- *   reduce  gamma per byte and operator, and shm_alpha + bytes x shm_beta for each source that is a peer's
- *   send    to another node: as above; within the node: shm_alpha + bytes x shm_beta of the sender's time
+ *   reduce  gamma per byte and operator, and shm_alpha + bytes x shm_beta for each source that is a
+ *           peer's
+ *   send    to another node: as above; within the node: shm_alpha + bytes x shm_beta of the
+ *           sender's time
  */
 #include "plan/plan.h"
 #include "base/alloc.h"
@@ -221,7 +224,9 @@ static bool try_slot(struct sim *s, int rank, int slot)
     return try_finish(s, rank, slot);
 }
 
-/* The slot that can move and has the oldest chunk moves; again, until the rank is at work or stuck. */
+/*
+ * The slot that can move and has the oldest chunk moves; again, until the rank is at work or stuck.
+ */
 static void advance(struct sim *s, int rank)
 {
     bool moved = true;

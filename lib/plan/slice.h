@@ -46,7 +46,8 @@ static inline bool tiara_buf_is_exposed(const struct tiara_plan *plan, enum tiar
     return buf == TIARA_BUF_CELL || (plan->single_copy && tiara_buf_is_io(buf));
 }
 
-/* Progress that peers see must not pass @op before it is complete: it fills an exposed buffer or empties a peer's. */
+/* Progress that peers see must not pass @op before it is complete: it fills an exposed buffer or
+ * empties a peer's. */
 static inline bool tiara_op_is_noticed(const struct tiara_plan *plan, const struct tiara_op *op)
 {
     if (op->kind == TIARA_OP_RECV)

@@ -8,8 +8,9 @@
  *   step 3  recv   1 -> out[1]
  *   end ; wait 1@3
  *
- * A peer's slice has its owner in front. What the dependency pass derived stands after the semicolons. The
- * reader takes words from the stream and never needs a whole line, however many sources a reduction has.
+ * A peer's slice has its owner in front. What the dependency pass derived stands after the
+ * semicolons. The reader takes words from the stream and never needs a whole line, however many
+ * sources a reduction has.
  */
 #include "plan/plan.h"
 #include "base/text.h"

@@ -1,9 +1,10 @@
 /*
  * Private to lib/plan: interned expression trees, the checker's idea of a value.
  *
- * A tree is a leaf (rank's contribution to a block) or a join of two trees in order. Equal trees have
- * equal numbers, so that "these ranks hold the same bits" is a comparison of two integers. Number 0
- * is no tree: memory never written. Each tree carries what the proofs ask for, computed when it is made.
+ * A tree is a leaf (rank's contribution to a block) or a join of two trees in order. Equal trees
+ * have equal numbers, so that "these ranks hold the same bits" is a comparison of two integers.
+ * Number 0 is no tree: memory never written. Each tree carries what the proofs ask for, computed
+ * when it is made.
  */
 #ifndef TIARA_PLAN_TREE_H
 #define TIARA_PLAN_TREE_H

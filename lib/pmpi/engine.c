@@ -255,7 +255,8 @@ static bool init(const struct tiara_pmpi_host *host)
     return s.mode != TIARA_MODE_OFF && tiara_engine_comm_init();
 }
 
-/* Programs poll their requests: while the engine has none, a look costs a few instructions more than without it. */
+/* Programs poll their requests: while the engine has none, a look costs a few instructions more
+ * than without it. */
 static const struct tiara_pmpi_calls with_requests = {.Wait = tiara_engine_wait,
     .Waitall = tiara_engine_waitall,
     .Waitany = tiara_engine_waitany,
@@ -284,7 +285,9 @@ static void finalize(bool together)
     struct tiara_engine_settings *s = &tiara_engine_settings;
 
     tiara_engine_drain();
-    /* Where they could not be agreed upon in MPI_Init, they are what each rank's environment says. */
+    /*
+     * Where they could not be agreed upon in MPI_Init, they are what each rank's environment says.
+     */
     if (together && !tiara_engine_host->from_init)
         together = agree(s);
     if (together && (s->report || s->mode == TIARA_MODE_VERIFY))

@@ -1,10 +1,11 @@
 /*
  * What the shim and the engine of the interposition library know of each other.
  *
- * The shim (libtiara-pmpi.so) is what is preloaded. It refers to no MPI, and can be in any process. Where the process has the MPI
- * that Tiara was built with, it opens the engine (libtiara-pmpi-engine.so), which is linked with libtiara.so and MPI, and hands it
- * the calls of the program. The engine gives back to MPI what it leaves alone, through the table of next definitions, so that
- * other tools that are preloaded behind the shim see it.
+ * The shim (libtiara-pmpi.so) is what is preloaded. It refers to no MPI, and can be in any process.
+ * Where the process has the MPI that Tiara was built with, it opens the engine
+ * (libtiara-pmpi-engine.so), which is linked with libtiara.so and MPI, and hands it the calls of
+ * the program. The engine gives back to MPI what it leaves alone, through the table of next
+ * definitions, so that other tools that are preloaded behind the shim see it.
  */
 #ifndef TIARA_PMPI_ENGINE_H
 #define TIARA_PMPI_ENGINE_H
@@ -16,8 +17,9 @@
 #define TIARA_PMPI_REQUEST MPI_Request
 
 /*
- * The C calls in which the engine takes part: X(name, parameters, arguments). The shim defines MPI_<name> for each that the MPI
- * has; MPIX_Allreduce_init stands for Allreduce_init in an MPI that calls it so.
+ * The C calls in which the engine takes part: X(name, parameters, arguments). The shim defines
+ * MPI_<name> for each that the MPI has; MPIX_Allreduce_init stands for Allreduce_init in an MPI
+ * that calls it so.
  */
 #define TIARA_PMPI_COLLECTIVE_CALLS(X)                                                             \
     X(Allreduce,                                                                                   \
@@ -95,8 +97,10 @@ struct tiara_pmpi_calls {
 struct tiara_pmpi_host {
     struct tiara_pmpi_calls next; /* what stands behind the shim */
     bool from_init; /* all ranks of MPI_COMM_WORLD are inside MPI_Init, and all have the engine */
-    bool
-        completes_all; /* all completion calls of the program reach the shim: no other tool in front takes some of them */
+    /*
+     * all completion calls of the program reach the shim: no other tool in front takes some of them
+     */
+    bool completes_all;
     void *(*find)(const char *name); /* tiara_shim_next */
 };
 
@@ -104,9 +108,11 @@ struct tiara_engine_fortran; /* engine_fortran.h */
 
 /*
  * The engine, as the shim sees it: `tiara_pmpi_engine`, the one symbol of its object.
- * @init:     once, MPI is initialised; @host is valid for ever. False: the engine takes part in nothing, having said why.
+ * @init:     once, MPI is initialised; @host is valid for ever. False: the engine takes part in
+ *            nothing, having said why.
  *            Collective over MPI_COMM_WORLD when host->from_init
- * @finalize: once, when MPI_Finalize begins; no call is handed over afterwards. @together: all ranks of MPI_COMM_WORLD are there, and
+ * @finalize: once, when MPI_Finalize begins; no call is handed over afterwards. @together: all
+ *     ranks of MPI_COMM_WORLD are there, and
  *            have the engine: then it is collective
  */
 struct tiara_engine {

@@ -1,10 +1,11 @@
 /*
  * The policy: which calls Tiara takes over.
  *
- * The first calls on a communicator are left to MPI, since most communicators are used a few times, and Tiara's state would not
- * pay. All that is decided here depends on the number of the call, on arguments that are alike on all ranks, and on what Tiara
- * itself answers alike; so all ranks decide alike without asking each other. What makes state waits for other ranks, and so is
- * left to blocking calls with data, in which MPI waits as well.
+ * The first calls on a communicator are left to MPI, since most communicators are used a few times,
+ * and Tiara's state would not pay. All that is decided here depends on the number of the call, on
+ * arguments that are alike on all ranks, and on what Tiara itself answers alike; so all ranks
+ * decide alike without asking each other. What makes state waits for other ranks, and so is left to
+ * blocking calls with data, in which MPI waits as well.
  */
 #include "base/alloc.h"
 #include "pmpi/engine_priv.h"
@@ -131,7 +132,8 @@ static bool is_predefined(MPI_Datatype type, MPI_Op op)
     return false;
 }
 
-/* What Tiara is asked about: an all-reduce of as many bytes stands for the kinds that it has no answer for. */
+/* What Tiara is asked about: an all-reduce of as many bytes stands for the kinds that it has no
+ * answer for. */
 struct question {
     MPI_Count count;
     MPI_Datatype type;
@@ -153,7 +155,8 @@ static struct question question_of(
     return q;
 }
 
-/* Whether Tiara would do it, from the known answers or from Tiara. *why_out: static text, when it would not. */
+/* Whether Tiara would do it, from the known answers or from Tiara. *why_out: static text, when it
+ * would not. */
 static bool would_serve(
     struct tiara_engine_comm *c, const struct tiara_engine_args *a, const char **why_out)
 {

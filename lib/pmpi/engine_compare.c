@@ -1,8 +1,9 @@
 /*
  * Whether the results of two ways of combining the same numbers may both be right.
  *
- * What does not round must agree in all bits. Sums and products of floating-point numbers depend on the order: any order of n ranks is within
- * n * eps * (the sum, or product, of the magnitudes) of the true result, so that two orders are within twice that.
+ * What does not round must agree in all bits. Sums and products of floating-point numbers depend on
+ * the order: any order of n ranks is within n * eps * (the sum, or product, of the magnitudes) of
+ * the true result, so that two orders are within twice that.
  */
 #include "base/alloc.h"
 #include "pmpi/engine_priv.h"
@@ -13,7 +14,8 @@
 
 /* ---- types ---- */
 
-/* 1 or 2 parts; 0: it is none of these. Types that this MPI does not have are MPI_DATATYPE_NULL, and never asked for. */
+/* 1 or 2 parts; 0: it is none of these. Types that this MPI does not have are MPI_DATATYPE_NULL,
+ * and never asked for. */
 static int parts_of(MPI_Datatype type, int *number_out)
 {
     const struct {

@@ -1,9 +1,10 @@
 /*
  * The program's calls that complete, free and start requests.
  *
- * Each looks for the engine's requests in its list; without one, it is the next definition's. Else the engine's own operations are polled, or
- * waited for, and what is over is made complete for MPI, whose own call then completes the whole list. A persistent operation that is not
- * over is inactive to MPI, which would skip it: so MPI is asked about all of a list only when none of these is left.
+ * Each looks for the engine's requests in its list; without one, it is the next definition's. Else
+ * the engine's own operations are polled, or waited for, and what is over is made complete for MPI,
+ * whose own call then completes the whole list. A persistent operation that is not over is inactive
+ * to MPI, which would skip it: so MPI is asked about all of a list only when none of these is left.
  */
 #include "base/alloc.h"
 #include "pmpi/engine_priv.h"
@@ -95,7 +96,8 @@ static int settle(struct list *l, int i)
     return code;
 }
 
-/* After a call that completed [@n] requests with @rc: which by @indices, all in order if NULL. Returns what the call returns. */
+/* After a call that completed [@n] requests with @rc: which by @indices, all in order if NULL.
+ * Returns what the call returns. */
 static int settle_some(struct list *l, int n, const int indices[], MPI_Status *statuses, int rc)
 {
     for (int k = 0; k < n; k++) {
@@ -226,7 +228,8 @@ int tiara_engine_waitall(int count, MPI_Request requests[], MPI_Status *statuses
 
 /* ---- one of a list ---- */
 
-/* One look of testany; *flag stays 0 where MPI, which sees inactive requests, would say that nothing is active. */
+/* One look of testany; *flag stays 0 where MPI, which sees inactive requests, would say that
+ * nothing is active. */
 static int look_for_any(
     struct list *l, MPI_Request requests[], int *index, int *flag, MPI_Status *status)
 {

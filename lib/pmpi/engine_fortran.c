@@ -1,6 +1,7 @@
 /*
- * Collective calls of Fortran, given to the same policy as those of C: handles and buffers are translated, and no argument is touched when
- * the call goes on to the MPI. engine_fortran.h says which calls come here.
+ * Collective calls of Fortran, given to the same policy as those of C: handles and buffers are
+ * translated, and no argument is touched when the call goes on to the MPI. engine_fortran.h says
+ * which calls come here.
  */
 #include "pmpi/engine_fortran.h"
 #include "pmpi/engine_fortran_priv.h"
@@ -10,9 +11,10 @@
 
 #ifdef TIARA_FORTRAN_ALL_ENTRIES
 /*
- * Open MPI's sentinels are common blocks of the program, in the spelling of its compiler, which the loader has made one with those of libmpi; in
- * mpi_f08 they are variables of the same names. Where Fortran was opened for itself, as by Python, they are those of the object in
- * which libmpi sees its MPI_F_STATUS_IGNORE, and no search from here would find them.
+ * Open MPI's sentinels are common blocks of the program, in the spelling of its compiler, which the
+ * loader has made one with those of libmpi; in mpi_f08 they are variables of the same names. Where
+ * Fortran was opened for itself, as by Python, they are those of the object in which libmpi sees
+ * its MPI_F_STATUS_IGNORE, and no search from here would find them.
  */
 enum {
     NSPELLINGS = 4
@@ -91,7 +93,8 @@ static bool run(const struct tiara_engine_args *a, MPI_Fint *request, MPI_Fint *
     return true;
 }
 
-/* What the shortest way of C in engine.c knows too, but for the counting: whose a call is, without a second look. */
+/* What the shortest way of C in engine.c knows too, but for the counting: whose a call is, without
+ * a second look. */
 enum whose {
     ASK,
     OF_MPI,

@@ -3,15 +3,21 @@
  *
  * What is needed depends on what an MPI's Fortran layer calls below itself (seen with gfortran 12):
  *
- *   Open MPI 4.1   mpif.h and `use mpi` call mpi_wait_ (also there as mpi_wait, mpi_wait__ and MPI_WAIT), mpi_f08 calls mpi_wait_f08_. Both end
- *                  in PMPI_Wait, so the C entry points see nothing of Fortran. No descriptors: buffers are addresses in all bindings.
- *   MPICH 4.0      mpif.h and `use mpi` call mpi_wait_, and that MPI_Wait. Calls of mpi_f08 with buffers (mpi_allreduce_f08ts_, with
- *                  descriptors) also end in the MPI_ name. Those without (mpi_wait_f08_, mpi_init_f08_, ...) end in the PMPI_ one.
+ *   Open MPI 4.1   mpif.h and `use mpi` call mpi_wait_ (also there as mpi_wait, mpi_wait__ and
+ *                  MPI_WAIT), mpi_f08 calls mpi_wait_f08_. Both end
+ *                  in PMPI_Wait, so the C entry points see nothing of Fortran. No descriptors:
+ *                  buffers are addresses in all bindings.
+ *   MPICH 4.0      mpif.h and `use mpi` call mpi_wait_, and that MPI_Wait. Calls of mpi_f08 with
+ *                  buffers (mpi_allreduce_f08ts_, with
+ *                  descriptors) also end in the MPI_ name. Those without (mpi_wait_f08_,
+ *                  mpi_init_f08_, ...) end in the PMPI_ one.
  *
- * So of Open MPI the shim takes everything, and of MPICH the calls of mpi_f08 without buffers. MPICH's descriptors and its sentinels
- * of buffers stay with MPICH. An MPI of another family is left alone. In either MPI, all bindings that are taken count and answer alike.
+ * So of Open MPI the shim takes everything, and of MPICH the calls of mpi_f08 without buffers.
+ * MPICH's descriptors and its sentinels of buffers stay with MPICH. An MPI of another family is
+ * left alone. In either MPI, all bindings that are taken count and answer alike.
  *
- * The bare lower-case name (mpi_wait) is not taken: C libraries have functions of such names (Rmpi's mpi_wait), and would call ours.
+ * The bare lower-case name (mpi_wait) is not taken: C libraries have functions of such names
+ * (Rmpi's mpi_wait), and would call ours.
  */
 #ifndef TIARA_PMPI_ENGINE_FORTRAN_H
 #define TIARA_PMPI_ENGINE_FORTRAN_H
@@ -27,8 +33,9 @@
 #endif
 
 /*
- * X(name, NAME, parameters, arguments). A handle is an integer in every binding (a structure of one, in mpi_f08), and a status as many integers as
- * MPI_Status has. @ierror is NULL where a program of mpi_f08 leaves it out.
+ * X(name, NAME, parameters, arguments). A handle is an integer in every binding (a structure of
+ * one, in mpi_f08), and a status as many integers as MPI_Status has. @ierror is NULL where a
+ * program of mpi_f08 leaves it out.
  */
 #define TIARA_FORTRAN_COLLECTIVE_CALLS(X)                                                          \
     X(allreduce, ALLREDUCE,                                                                        \
@@ -91,8 +98,8 @@
         (count, requests, ierror))
 
 /*
- * Each returns whether it did the call. If not, it has touched no argument, and the shim hands the call to the next definition of the
- * same Fortran name; a collective call has been counted then.
+ * Each returns whether it did the call. If not, it has touched no argument, and the shim hands the
+ * call to the next definition of the same Fortran name; a collective call has been counted then.
  */
 struct tiara_engine_fortran {
 #define X(name, NAME, parameters, arguments) bool(*name) parameters;

@@ -1,5 +1,6 @@
 /*
- * What the Fortran files of the engine share: the calls with requests, of engine_fortran_requests.c.
+ * What the Fortran files of the engine share: the calls with requests, of
+ * engine_fortran_requests.c.
  */
 #ifndef TIARA_PMPI_ENGINE_FORTRAN_PRIV_H
 #define TIARA_PMPI_ENGINE_FORTRAN_PRIV_H

@@ -1,9 +1,11 @@
 /*
- * Calls of Fortran that complete requests: for a list in which one is the engine's, the C call is made with C handles, and its results are
- * translated back. A list with none of the engine's goes on to the MPI untouched.
+ * Calls of Fortran that complete requests: for a list in which one is the engine's, the C call is
+ * made with C handles, and its results are translated back. A list with none of the engine's goes
+ * on to the MPI untouched.
  *
- * What a program would get from its MPI, it gets from here: how .TRUE. is spelled, from where requests are counted (MPICH 4.0 counts
- * from 0 in mpi_f08) and how MPI_UNDEFINED comes out is asked of the MPI's own MPI_TESTANY, once.
+ * What a program would get from its MPI, it gets from here: how .TRUE. is spelled, from where
+ * requests are counted (MPICH 4.0 counts from 0 in mpi_f08) and how MPI_UNDEFINED comes out is
+ * asked of the MPI's own MPI_TESTANY, once.
  */
 #include "pmpi/engine_fortran.h"
 #include "pmpi/engine_fortran_priv.h"
@@ -23,7 +25,9 @@ static const char *const testany_names[] = {"mpi_testany_f08_"};
 #endif
 #if defined(TIARA_FORTRAN_ALL_ENTRIES) || defined(TIARA_FORTRAN_F08_REQUEST_ENTRIES)
 
-/* A status, in Fortran: as many integers as the structure of C has, and the same ones in both MPIs. */
+/*
+ * A status, in Fortran: as many integers as the structure of C has, and the same ones in both MPIs.
+ */
 #define STATUS_WORDS (sizeof(MPI_Status) / sizeof(MPI_Fint))
 
 /* ---- how this MPI speaks ---- */
@@ -137,8 +141,8 @@ static void give_memory(struct call *c)
 }
 
 /*
- * False: there is no memory for it, which has been raised, and *@ierror says so. @statuses: of @count, or NULL. They are read, too: a call
- * leaves parts of a status as they were.
+ * False: there is no memory for it, which has been raised, and *@ierror says so. @statuses: of
+ * @count, or NULL. They are read, too: a call leaves parts of a status as they were.
  */
 static bool call_begin(
     struct call *c, MPI_Fint count, MPI_Fint *requests, MPI_Fint *statuses, MPI_Fint *ierror)
@@ -163,7 +167,8 @@ static bool call_begin(
     return true;
 }
 
-/* @statuses: how many the call may have written, from the first on. Returns true, for "the call was done". */
+/* @statuses: how many the call may have written, from the first on. Returns true, for "the call was
+ * done". */
 static bool call_end(struct call *c, int statuses, MPI_Fint *ierror)
 {
     /* A call makes a handle null or leaves it. */

@@ -1,8 +1,9 @@
 /*
  * The engine inside: which of its files offers what to the others.
  *
- * Life of a call: the shim hands it over; tiara_engine_passes() counts it on its communicator and decides, alike on all ranks;
- * then the caller hands it to the next definition, or tiara_engine_serve() runs it.
+ * Life of a call: the shim hands it over; tiara_engine_passes() counts it on its communicator and
+ * decides, alike on all ranks; then the caller hands it to the next definition, or
+ * tiara_engine_serve() runs it.
  */
 #ifndef TIARA_PMPI_ENGINE_PRIV_H
 #define TIARA_PMPI_ENGINE_PRIV_H
@@ -68,10 +69,13 @@ struct tiara_engine_settings {
 
 /* ---- engine.c ---- */
 
-/* The next definitions, which see what the engine passes on. Valid from tiara_pmpi_engine.init on. */
+/*
+ * The next definitions, which see what the engine passes on. Valid from tiara_pmpi_engine.init on.
+ */
 extern const struct tiara_pmpi_host *tiara_engine_host;
 extern struct tiara_engine_settings tiara_engine_settings;
-/* Runs a call, by Tiara, or by both and compares. @request: of nonblocking and persistent kinds. Returns an MPI code that has been raised. */
+/* Runs a call, by Tiara, or by both and compares. @request: of nonblocking and persistent kinds.
+ * Returns an MPI code that has been raised. */
 int tiara_engine_serve(const struct tiara_engine_args *a, MPI_Request *request);
 /* Runs a blocking call by Tiara. */
 int tiara_engine_run(const struct tiara_engine_args *a);
@@ -82,13 +86,15 @@ int tiara_engine_raise(MPI_Comm comm, int code);
 
 /* How far a communicator is: what the shortest way of a call must look at. */
 enum tiara_engine_stage {
-    TIARA_STAGE_SLOW, /* each call is looked at: for the report, for verify, before something is made */
+    /* each call is looked at: for the report, for verify, before something is made */
+    TIARA_STAGE_SLOW,
     TIARA_STAGE_COUNTING, /* blocking calls pass, and are counted */
     TIARA_STAGE_PASSING, /* everything passes, for ever */
     TIARA_STAGE_ENGAGED /* known answers are good */
 };
 
-/* An answer of TIARA_Comm_serves; only of predefined types and operators, whose handles are never used again for others. */
+/* An answer of TIARA_Comm_serves; only of predefined types and operators, whose handles are never
+ * used again for others. */
 struct tiara_engine_known {
     MPI_Count count; /* 0: free */
     MPI_Datatype type;
@@ -97,7 +103,8 @@ struct tiara_engine_known {
 };
 #define TIARA_ENGINE_NKNOWN 8
 
-/* A communicator's state; one thread at a time, as collective calls on it follow each other. Freed with it. */
+/* A communicator's state; one thread at a time, as collective calls on it follow each other. Freed
+ * with it. */
 struct tiara_engine_comm {
     enum tiara_engine_stage stage;
     enum tiara_engine_fate always; /* what becomes of all calls; TIARA_FATE_SERVED: it depends */
@@ -106,8 +113,8 @@ struct tiara_engine_comm {
     bool wanted; /* there was a nonblocking call */
     bool prepared; /* TIARA_Comm_prepare was called after that */
     bool told[TIARA_NKINDS]; /* verify has shown a difference */
-    bool
-        no_shadows; /* a rank may have buffers that verify cannot copy: its nonblocking calls are left to MPI */
+    /* a rank may have buffers that verify cannot copy: its nonblocking calls are left to MPI */
+    bool no_shadows;
     int rank, size;
     struct tiara_engine_known known[TIARA_ENGINE_NKNOWN];
 };
@@ -149,24 +156,27 @@ bool tiara_engine_comm_init(void);
 struct tiara_engine_comm *tiara_engine_comm_get(MPI_Comm comm);
 /*
  * tiara_engine_passes() - counts a call and decides
- * True: the caller hands it to its next definition, unchanged. False: tiara_engine_serve() must follow. Each call is asked about
- * once. Alike on all ranks of the communicator. May be collective over it, in blocking kinds.
+ * True: the caller hands it to its next definition, unchanged. False: tiara_engine_serve() must
+ * follow. Each call is asked about once. Alike on all ranks of the communicator. May be collective
+ * over it, in blocking kinds.
  */
 bool tiara_engine_passes(const struct tiara_engine_args *a);
-/* After a blocking call has run: notes it for the report, if Tiara could not say before what it would do with it. */
+/* After a blocking call has run: notes it for the report, if Tiara could not say before what it
+ * would do with it. */
 void tiara_engine_note_first(const struct tiara_engine_args *a);
 
 /* ---- engine_request.c: requests that are the engine's ---- */
 
-struct
-    tiara_engine_shadow; /* engine_shadow.c: the second run of a nonblocking call that is verified */
+/* engine_shadow.c: the second run of a nonblocking call that is verified */
+struct tiara_engine_shadow;
 
 /*
  * What stands behind a request of the program.
  *
- * A nonblocking operation of Tiara's is, to MPI, a generalized request, which the engine completes; a persistent one is a persistent
- * receive from the process itself, which the engine starts, and sends to, when the operation is complete. So the program has real handles, which may
- * stand among others in any list. With verify the request is MPI's own, and its operation has a shadow.
+ * A nonblocking operation of Tiara's is, to MPI, a generalized request, which the engine completes;
+ * a persistent one is a persistent receive from the process itself, which the engine starts, and
+ * sends to, when the operation is complete. So the program has real handles, which may stand among
+ * others in any list. With verify the request is MPI's own, and its operation has a shadow.
  */
 struct tiara_engine_request {
     MPI_Request handle;
@@ -179,7 +189,8 @@ struct tiara_engine_request {
     struct tiara_engine_request *next; /* of the same bucket */
 };
 
-/* Starts, or prepares, what Tiara serves. @request: result. Returns an MPI code that has been raised. */
+/* Starts, or prepares, what Tiara serves. @request: result. Returns an MPI code that has been
+ * raised. */
 int tiara_engine_start(const struct tiara_engine_args *a, MPI_Request *request);
 /* Looks after an active operation; it may be done afterwards. Never waits. */
 void tiara_engine_request_poll(struct tiara_engine_request *r);
@@ -192,12 +203,14 @@ void tiara_engine_request_give_up(struct tiara_engine_request *r);
 
 /* Requests of the engine that exist. */
 extern tiara_u64 tiara_engine_nrequests;
-/* owners_out: [count] the engine's requests behind @requests, NULL for others. Returns how many are the engine's. */
+/* owners_out: [count] the engine's requests behind @requests, NULL for others. Returns how many are
+ * the engine's. */
 int tiara_engine_find(
     int count, const MPI_Request requests[], struct tiara_engine_request *owners_out[]);
 /*
- * Whether one of @requests is the engine's: then its completion must go through tiara_pmpi_engine.calls, with the C handle. Costs
- * one load when the engine has no requests at all.
+ * Whether one of @requests is the engine's: then its completion must go through
+ * tiara_pmpi_engine.calls, with the C handle. Costs one load when the engine has no requests at
+ * all.
  */
 bool tiara_engine_owns(int count, const MPI_Request requests[]);
 /* In MPI_Finalize: what is outstanding ends. */
@@ -251,7 +264,8 @@ struct tiara_engine_difference {
 
 /* @op: MPI_OP_NULL: data that is only moved. */
 struct tiara_engine_measure tiara_engine_measure_of(MPI_Datatype type, MPI_Op op);
-/* magnitudes_out: [count x parts] of @elems; what they sum up, or multiply, to over all ranks is the scale of the error. */
+/* magnitudes_out: [count x parts] of @elems; what they sum up, or multiply, to over all ranks is
+ * the scale of the error. */
 void tiara_engine_magnitudes(const struct tiara_engine_measure *m, const void *elems,
     MPI_Count count, double *magnitudes_out);
 /* What is compared. */
@@ -267,11 +281,14 @@ enum tiara_engine_verdict tiara_engine_compare(const struct tiara_engine_measure
 
 /* ---- engine_verify.c ---- */
 
-/* Runs a blocking call twice, by MPI on the program's buffers and by Tiara on copies, and compares. */
+/*
+ * Runs a blocking call twice, by MPI on the program's buffers and by Tiara on copies, and compares.
+ */
 int tiara_engine_verify(const struct tiara_engine_args *a);
 /* Whether buffers may be in GPU memory, of which there are no copies. */
 bool tiara_engine_has_cuda(void);
-/* Starts a nonblocking call twice. @tiara: what is Tiara's of it. NULL: it failed with *rc_out, which was raised. */
+/* Starts a nonblocking call twice. @tiara: what is Tiara's of it. NULL: it failed with *rc_out,
+ * which was raised. */
 struct tiara_engine_shadow *tiara_engine_shadow_start(
     const struct tiara_engine_args *a, MPI_Request *request, TIARA_Request *tiara, int *rc_out);
 /* The program has completed its request: compares, when Tiara is ready too. Waits for that. */
@@ -283,7 +300,8 @@ void tiara_engine_shadow_drain(void);
 
 /* ---- engine_report.c ---- */
 
-/* Notes a call for the report; only when there will be one. @why: of TIARA_FATE_DECLINED, static text; else NULL. Any thread. */
+/* Notes a call for the report; only when there will be one. @why: of TIARA_FATE_DECLINED, static
+ * text; else NULL. Any thread. */
 void tiara_engine_note(
     const struct tiara_engine_args *a, enum tiara_engine_fate fate, const char *why);
 /* Notes a compared call. Any thread. */

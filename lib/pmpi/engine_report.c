@@ -1,8 +1,9 @@
 /*
  * The report at MPI_Finalize: what was intercepted, what became of it, and what that was worth.
  *
- * Calls are counted while the program runs. Times are not: how long a call takes says more about when the ranks came than about who served
- * it. So both ways are measured at the end, in turn and for the sizes that were used, and the gain is an estimate from that.
+ * Calls are counted while the program runs. Times are not: how long a call takes says more about
+ * when the ranks came than about who served it. So both ways are measured at the end, in turn and
+ * for the sizes that were used, and the gain is an estimate from that.
  */
 #include "base/alloc.h"
 #include "pmpi/engine_priv.h"
@@ -177,7 +178,8 @@ static double median(double *times, int n)
     return times[n / 2];
 }
 
-/* seconds_out: by MPI and by Tiara, of the slowest rank; false on all ranks when they could not be measured. Collective. */
+/* seconds_out: by MPI and by Tiara, of the slowest rank; false on all ranks when they could not be
+ * measured. Collective. */
 static bool measure(
     const struct bench *b, enum tiara_engine_kind kind, int k, double seconds_out[2])
 {

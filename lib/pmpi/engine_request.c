@@ -1,8 +1,9 @@
 /*
  * The engine's requests: a table from the program's handles to what stands behind them.
  *
- * Every call of the program that completes a request comes by (engine_complete.c); an entry lives from its start until the program knows that
- * it is complete. MPI may give a handle out again a moment before: the newest entry of a handle is the good one.
+ * Every call of the program that completes a request comes by (engine_complete.c); an entry lives
+ * from its start until the program knows that it is complete. MPI may give a handle out again a
+ * moment before: the newest entry of a handle is the good one.
  */
 #include "base/alloc.h"
 #include "pmpi/engine_priv.h"
@@ -88,7 +89,8 @@ bool tiara_engine_owns(int count, const MPI_Request requests[])
 
 /* ---- generalized requests ---- */
 
-/* The status of a collective operation says nothing. Its error is the engine's to return, as it was raised already. */
+/* The status of a collective operation says nothing. Its error is the engine's to return, as it was
+ * raised already. */
 static int query(void *extra, MPI_Status *status)
 {
     (void)extra;
@@ -142,7 +144,9 @@ static int open_self(void)
     return rc;
 }
 
-/* Tags are taken in turn: of two requests with one tag both are complete when either message comes. */
+/*
+ * Tags are taken in turn: of two requests with one tag both are complete when either message comes.
+ */
 static int next_tag(void)
 {
     static unsigned tags;

@@ -1,8 +1,9 @@
 /*
- * TIARA_PMPI=verify: each call that Tiara would serve is run twice, by MPI on the program's own buffers, whose result the program gets, and by
- * Tiara on copies; then the results are compared.
+ * TIARA_PMPI=verify: each call that Tiara would serve is run twice, by MPI on the program's own
+ * buffers, whose result the program gets, and by Tiara on copies; then the results are compared.
  *
- * The bound of what rounds needs the magnitudes of all ranks, which MPI combines in a call of its own.
+ * The bound of what rounds needs the magnitudes of all ranks, which MPI combines in a call of its
+ * own.
  */
 #include "base/alloc.h"
 #include "base/log.h"

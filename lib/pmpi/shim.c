@@ -1,9 +1,10 @@
 /*
  * From a preloaded object to an engine: when, and whether.
  *
- * A process is unsettled until its MPI runs. Then the shim looks at that MPI, opens the engine from its own directory, and asks
- * the other ranks: one rank that cannot makes all go without. That exchange needs all ranks inside MPI_Init; where MPI was
- * initialised behind our back, as by a tool in front of us that calls PMPI_Init, there is none.
+ * A process is unsettled until its MPI runs. Then the shim looks at that MPI, opens the engine from
+ * its own directory, and asks the other ranks: one rank that cannot makes all go without. That
+ * exchange needs all ranks inside MPI_Init; where MPI was initialised behind our back, as by a tool
+ * in front of us that calls PMPI_Init, there is none.
  */
 #include "pmpi/shim_priv.h"
 #include <dlfcn.h>
@@ -29,7 +30,8 @@ static bool settled_together; /* lock; in MPI_Init, on all ranks */
 static bool is_ours; /* the MPI is the one that Tiara was built with; lock */
 static struct tiara_pmpi_host host; /* written once, while settling */
 
-/* Where the shim is, when the loader was told so by a relative path; a program may change its directory. */
+/* Where the shim is, when the loader was told so by a relative path; a program may change its
+ * directory. */
 static char absolute_path[PATH_MAX];
 
 static void __attribute__((constructor)) remember_path(void)
@@ -68,8 +70,9 @@ static const struct tiara_engine *open_engine(void)
 }
 
 /*
- * The handles of the exchange. Open MPI's are addresses of variables, to which the shim must not refer. A program may have copies of them,
- * which all objects use then: so the first definition counts, not the next.
+ * The handles of the exchange. Open MPI's are addresses of variables, to which the shim must not
+ * refer. A program may have copies of them, which all objects use then: so the first definition
+ * counts, not the next.
  */
 #ifdef OPEN_MPI
 static void *variable(const char *name)
@@ -116,8 +119,9 @@ static double seconds(void)
 }
 
 /*
- * True on all ranks when it is @mine on all. Collective over MPI_COMM_WORLD. A rank without the shim does not take part, and cannot be
- * told from a slow one: then the others say what they wait for.
+ * True on all ranks when it is @mine on all. Collective over MPI_COMM_WORLD. A rank without the
+ * shim does not take part, and cannot be told from a slow one: then the others say what they wait
+ * for.
  */
 static bool agree(bool mine)
 {
@@ -144,7 +148,9 @@ static bool agree(bool mine)
     return over && !not_all;
 }
 
-/* No tool in front of us, nor the program itself, has one of @names, of which the shim has its own. */
+/*
+ * No tool in front of us, nor the program itself, has one of @names, of which the shim has its own.
+ */
 static bool reaches(const char *const names[], void *self)
 {
     for (int i = 0; names[i]; i++) {

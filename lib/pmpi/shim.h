@@ -1,9 +1,10 @@
 /*
- * The shim: the preloaded object. It takes the program's MPI calls and hands them to the engine (engine.h) or, while there is
- * none, to the next definition of the same name.
+ * The shim: the preloaded object. It takes the program's MPI calls and hands them to the engine
+ * (engine.h) or, while there is none, to the next definition of the same name.
  *
- * It is loaded into everything that the job starts: mpirun, shells, children, programs of another MPI. So it is linked with no MPI
- * and refers to no symbol of one; mpi.h is for types only, and handles (MPI_COMM_WORLD, MPI_INT) must not be named.
+ * It is loaded into everything that the job starts: mpirun, shells, children, programs of another
+ * MPI. So it is linked with no MPI and refers to no symbol of one; mpi.h is for types only, and
+ * handles (MPI_COMM_WORLD, MPI_INT) must not be named.
  */
 #ifndef TIARA_PMPI_SHIM_H
 #define TIARA_PMPI_SHIM_H
@@ -16,22 +17,24 @@
 
 /*
  * tiara_shim_next() - the definition of a function, or of a variable, behind us
- * Returns NULL when neither a later object of the global scope nor the MPI of the process has it. Any thread; costs a search, so
- * the caller keeps the result.
+ * Returns NULL when neither a later object of the global scope nor the MPI of the process has it.
+ * Any thread; costs a search, so the caller keeps the result.
  */
 void *tiara_shim_next(const char *name);
-/* The same for what must exist: ends the process with a clear line when it does not. @kept: 0, or what an earlier call found. */
+/* The same for what must exist: ends the process with a clear line when it does not. @kept: 0, or
+ * what an earlier call found. */
 void *tiara_shim_next_kept(const char *name, tiara_u64 *kept);
 
 /* The address of the engine; 0: there is none; 1: not known yet. */
 extern tiara_u64 tiara_shim_current __attribute__((visibility("hidden")));
 #define TIARA_SHIM_UNSETTLED 1
-/* Finds out whether there is an engine for a process whose MPI may have been initialised behind our back. */
+/* Finds out whether there is an engine for a process whose MPI may have been initialised behind our
+ * back. */
 const struct tiara_engine *tiara_shim_settle(void) __attribute__((cold));
 
 /*
- * The engine, which must be asked about each call: NULL before MPI_Init, once MPI_Finalize has begun, in a child after fork, with
- * TIARA_PMPI=off, and where the process has another MPI.
+ * The engine, which must be asked about each call: NULL before MPI_Init, once MPI_Finalize has
+ * begun, in a child after fork, with TIARA_PMPI=off, and where the process has another MPI.
  */
 static inline const struct tiara_engine *tiara_shim_engine(void)
 {
@@ -43,12 +46,15 @@ static inline const struct tiara_engine *tiara_shim_engine(void)
     return tiara_shim_settle();
 }
 
-/* After MPI_Init or MPI_Init_thread, of any language, succeeded; once is enough, more do no harm. Collective over MPI_COMM_WORLD. */
+/* After MPI_Init or MPI_Init_thread, of any language, succeeded; once is enough, more do no harm.
+ * Collective over MPI_COMM_WORLD. */
 void tiara_shim_initialized(void);
-/* Before MPI_Finalize, of any language, is passed on; further calls do nothing. Collective over MPI_COMM_WORLD. */
+/* Before MPI_Finalize, of any language, is passed on; further calls do nothing. Collective over
+ * MPI_COMM_WORLD. */
 void tiara_shim_finalizing(void);
 
-/* Names of C calls that complete requests, and Fortran ones: what the shim defines and no tool in front may take. Ends in NULL. */
+/* Names of C calls that complete requests, and Fortran ones: what the shim defines and no tool in
+ * front may take. Ends in NULL. */
 extern const char *const tiara_shim_fortran_completions[]; /* shim_fortran.c */
 
 #endif

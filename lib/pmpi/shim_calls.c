@@ -1,12 +1,13 @@
 /*
- * The C calls that the shim takes. Each asks for the engine, and goes there or on to the next definition, with its arguments as
- * they are: a few instructions and a jump.
+ * The C calls that the shim takes. Each asks for the engine, and goes there or on to the next
+ * definition, with its arguments as they are: a few instructions and a jump.
  */
 #include "pmpi/shim_priv.h"
 
 /*
- * Where handles are ints here, the program's MPI, which may be another, can have pointers: whole words go through. The definitions
- * have names of their own, since mpi.h has declared MPI's with its own types.
+ * Where handles are ints here, the program's MPI, which may be another, can have pointers: whole
+ * words go through. The definitions have names of their own, since mpi.h has declared MPI's with
+ * its own types.
  */
 #ifndef OPEN_MPI
 #define MPI_Comm intptr_t

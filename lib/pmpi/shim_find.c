@@ -59,7 +59,9 @@ struct nth {
     char name[PATH_MAX];
 };
 
-/* Names only: opening an object inside the walk would take the loader's locks in the wrong order. */
+/*
+ * Names only: opening an object inside the walk would take the loader's locks in the wrong order.
+ */
 static int take_nth(struct dl_phdr_info *info, size_t size, void *arg)
 {
     struct nth *n = arg;
@@ -127,7 +129,8 @@ void *tiara_shim_next_kept(const char *name, tiara_u64 *kept)
 
 /* ---- which MPI it is ---- */
 
-/* The name under which the object that holds @address is known to the loader; NULL when it has none. */
+/* The name under which the object that holds @address is known to the loader; NULL when it has
+ * none. */
 static const char *soname_of(void *address)
 {
     const char *strings = NULL;
@@ -148,7 +151,8 @@ static const char *soname_of(void *address)
     return name >= 0 && strings ? strings + name : NULL;
 }
 
-/* Whether @text, what the MPI says of itself, begins with the name and the first two numbers of the MPI of the build. */
+/* Whether @text, what the MPI says of itself, begins with the name and the first two numbers of the
+ * MPI of the build. */
 static bool same_version(const char *text)
 {
     static const struct {

@@ -1,12 +1,14 @@
 /*
- * The Fortran calls that the shim takes; engine_fortran.h says which and why. Each asks the engine, when there is one, and goes on to
- * the next definition of the same name, with its arguments as they are, when the engine does not want it.
+ * The Fortran calls that the shim takes; engine_fortran.h says which and why. Each asks the engine,
+ * when there is one, and goes on to the next definition of the same name, with its arguments as
+ * they are, when the engine does not want it.
  */
 #include "pmpi/engine_fortran.h"
 #include "pmpi/shim.h"
 #include <dlfcn.h>
 
-/* Fortran code in an object that was opened for itself, as by Python: it and what it is linked with know where its MPI is. */
+/* Fortran code in an object that was opened for itself, as by Python: it and what it is linked with
+ * know where its MPI is. */
 static void *next_of_caller(const char *symbol, void *caller)
 {
     Dl_info info;

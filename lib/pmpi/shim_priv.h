@@ -10,7 +10,8 @@
 void tiara_shim_say(const char *text, const char *detail);
 /* The same from rank 0 of the job alone, where the process can tell. */
 void tiara_shim_warn(const char *text, const char *detail);
-/* Whether the MPI of the process is the one that Tiara was built with, by its name and version; says so when it is not. */
+/* Whether the MPI of the process is the one that Tiara was built with, by its name and version;
+ * says so when it is not. */
 bool tiara_shim_mpi_fits(void);
 /* Fills @host->next with what stands behind the shim. */
 void tiara_shim_next_calls(struct tiara_pmpi_host *host);

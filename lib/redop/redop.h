@@ -3,17 +3,17 @@
  *
  * A redop folds n-ary, from the left, elementwise: dst[i] = (src[0][i] op src[1][i]) op src[2][i]
  * and so on. The result of an element never depends on its position, its neighbours, alignment or
- * the instruction set, so that chunking and CPU differences between ranks cannot change bits.
- * 8- and 16-bit floats accumulate in float over one fold and round once (nsrc == 2: each step rounds).
+ * the instruction set, so that chunking and CPU differences between ranks cannot change bits. 8-
+ * and 16-bit floats accumulate in float over one fold and round once (nsrc == 2: each step rounds).
  *
- * Implementations (rows): portable C, AVX2, AVX-512 here; PMPI_Reduce_local lives in core.
- * Integer SUM and PROD wrap as C's unsigned arithmetic does. MIN and MAX of floats are the choices
- * (b < a) ? b : a and (a < b) ? b : a, where a is the accumulated left operand; with NaN and signed
- * zero too, which they copy as they are. A SUM or PROD that is NaN is always the positive quiet NaN
- * without payload, because compilers and CPUs disagree about payloads. The sums and products of 8-bit
- * floats saturate: never an infinity, but the largest number of its sign; NaN is 0x7f. The complex product is
- * (ac - bd) + (ad + bc)i, without fused operations. Denormals are kept, and rounding is to nearest
- * even, as long as the caller has not switched the CPU to something else.
+ * Implementations (rows): portable C, AVX2, AVX-512 here; PMPI_Reduce_local lives in core. Integer
+ * SUM and PROD wrap as C's unsigned arithmetic does. MIN and MAX of floats are the choices (b < a)
+ * ? b : a and (a < b) ? b : a, where a is the accumulated left operand; with NaN and signed zero
+ * too, which they copy as they are. A SUM or PROD that is NaN is always the positive quiet NaN
+ * without payload, because compilers and CPUs disagree about payloads. The sums and products of
+ * 8-bit floats saturate: never an infinity, but the largest number of its sign; NaN is 0x7f. The
+ * complex product is (ac - bd) + (ad + bc)i, without fused operations. Denormals are kept, and
+ * rounding is to nearest even, as long as the caller has not switched the CPU to something else.
  */
 #ifndef TIARA_REDOP_REDOP_H
 #define TIARA_REDOP_REDOP_H

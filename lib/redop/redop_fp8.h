@@ -1,8 +1,8 @@
 /*
  * 8-bit floats, one element at a time: e4m3 and e5m2 of the OCP 8-bit Floating Point Specification.
  *
- * The one idea: their bits, moved to where a float has its exponent and fraction, are the number but
- * for a power of two, denormals too; so loading is a shift and a product that never rounds.
+ * The one idea: their bits, moved to where a float has its exponent and fraction, are the number
+ * but for a power of two, denormals too; so loading is a shift and a product that never rounds.
  *
  *          exponent  fraction  bias  largest          infinity  NaN
  *   e4m3   4 bits    3 bits    7     0x7e    448      none      0x7f, 0xff

@@ -1,6 +1,7 @@
 /*
  * The portable row: 16-byte vectors, which every 64-bit machine has, and the combinations that
- * exist only here: products of complex numbers, long double and 8-bit floats, one element at a time.
+ * exist only here: products of complex numbers, long double and 8-bit floats, one element at a
+ * time.
  *
  * The complex product is (ac - bd) + (ad + bc)i, each operation rounded by itself: no fused
  * multiply-add, and none of the repairs of infinities that C's Annex G suggests.
@@ -98,7 +99,9 @@ DEFINE_F80_FOLD(fold_f80_prod, F80_PROD, F80_CLOSE_NAN)
 DEFINE_F80_FOLD(fold_f80_min, F80_MIN, CLOSE_NONE)
 DEFINE_F80_FOLD(fold_f80_max, F80_MAX, CLOSE_NONE)
 
-/* A minimum or maximum is the code of one of the operands, so that infinities and NaN are copied. */
+/*
+ * A minimum or maximum is the code of one of the operands, so that infinities and NaN are copied.
+ */
 #define FP8_ACCUMULATE(T, apply) a = apply(a, b)
 #define FP8_SELECT(T, is_better)                                                                   \
     if (is_better(a, b)) {                                                                         \

@@ -9,8 +9,9 @@
 #include <cpuid.h>
 
 /*
- * F16C has no name in every compiler's __builtin_cpu_supports; its system support is AVX's. Asked once: in a virtual machine the
- * instruction takes some 20 us, and the tables of reductions ask hundreds of times.
+ * F16C has no name in every compiler's __builtin_cpu_supports; its system support is AVX's. Asked
+ * once: in a virtual machine the instruction takes some 20 us, and the tables of reductions ask
+ * hundreds of times.
  */
 static bool has_f16c(void)
 {

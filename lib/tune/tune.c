@@ -1,10 +1,12 @@
 /*
- * The choice. Thresholds say where they were measured; everything here is decided from agreed facts only.
+ * The choice. Thresholds say where they were measured; everything here is decided from agreed facts
+ * only.
  */
 #include "tune/tune_priv.h"
 #include <stdio.h>
 
-/* Between nodes, in bytes of a leader's shard: below, fewer rounds win; above, fewer bytes. Virtual nodes, TCP. */
+/* Between nodes, in bytes of a leader's shard: below, fewer rounds win; above, fewer bytes. Virtual
+ * nodes, TCP. */
 #define INTER_ROUNDS_MAX ((size_t)16384)
 
 static size_t total_bytes(const struct tiara_tune_facts *f, const struct tiara_tune_call *c)
@@ -18,8 +20,9 @@ static size_t total_bytes(const struct tiara_tune_facts *f, const struct tiara_t
 #define SMALL_NODE_BYTES ((size_t)4096)
 
 /*
- * Bytes up to which a call is small: every rank of a node reduces the whole vector itself, and more ranks read more. Between nodes
- * a small call sends the whole vector in each round, and its stages do not overlap.
+ * Bytes up to which a call is small: every rank of a node reduces the whole vector itself, and more
+ * ranks read more. Between nodes a small call sends the whole vector in each round, and its stages
+ * do not overlap.
  */
 static size_t one_shot_max(const struct tiara_tune_facts *f)
 {
@@ -117,11 +120,12 @@ static size_t clamp(size_t value, size_t least, size_t most)
 }
 
 /*
- * Bytes of a chunk, of all its blocks. On one node: half the vector, so that the copies of two chunks overlap, but no more than
- * what stays in a second-level cache together with all cells; ranks that share cores switch less often with longer ones. Between
- * nodes: enough chunks that the stages overlap. Measured on virtual nodes with links of 1 Gbit/s, 16 MiB: on 2x2, 32k takes 1.06
- * of the bound, 64k 1.14, 128k 1.31; on 4x2, 64k takes 1.20, 32k 1.22, 128k 1.7 (2 cores, virtual Intel Xeon, 2026-11): best are 8 chunks
- * in flight whose messages fit into a TCP window together.
+ * Bytes of a chunk, of all its blocks. On one node: half the vector, so that the copies of two
+ * chunks overlap, but no more than what stays in a second-level cache together with all cells;
+ * ranks that share cores switch less often with longer ones. Between nodes: enough chunks that the
+ * stages overlap. Measured on virtual nodes with links of 1 Gbit/s, 16 MiB: on 2x2, 32k takes 1.06
+ * of the bound, 64k 1.14, 128k 1.31; on 4x2, 64k takes 1.20, 32k 1.22, 128k 1.7 (2 cores, virtual
+ * Intel Xeon, 2026-11): best are 8 chunks in flight whose messages fit into a TCP window together.
  */
 static size_t auto_chunk(const struct tiara_tune_facts *f, const struct tiara_tune_call *c)
 {
@@ -132,7 +136,8 @@ static size_t auto_chunk(const struct tiara_tune_facts *f, const struct tiara_tu
     return clamp(bytes / 8, 16384, f->layout->nnodes == 2 ? 32768 : 65536);
 }
 
-/* Elements of a chunk, at least one; whole cache lines where it can be, so that chunks do not share one. */
+/* Elements of a chunk, at least one; whole cache lines where it can be, so that chunks do not share
+ * one. */
 static size_t choose_chunk(const struct tiara_tune_facts *f, const struct tiara_tune_call *c,
     const struct tiara_algo *algo)
 {
@@ -153,7 +158,8 @@ size_t tiara_tune_small_max(const struct tiara_tune_facts *f)
     return f->has_arena && !f->algo && !f->mpi_only ? one_shot_max(f) : 0;
 }
 
-/* Ranks of a node that speak to other nodes in a small call: all of a few, if every node has as many; else one. */
+/* Ranks of a node that speak to other nodes in a small call: all of a few, if every node has as
+ * many; else one. */
 static int small_leaders(const struct tiara_tune_facts *f, size_t bytes)
 {
     int most = f->leaders > 0 ? f->leaders : 4;

@@ -1,8 +1,8 @@
 /*
  * Which algorithm for which call.
  *
- * A pure function of facts that are equal on all ranks of the communicator (law of agreement): the call, the layout, the
- * agreed configuration and capabilities. Explains itself in words.
+ * A pure function of facts that are equal on all ranks of the communicator (law of agreement): the
+ * call, the layout, the agreed configuration and capabilities. Explains itself in words.
  */
 #ifndef TIARA_TUNE_TUNE_H
 #define TIARA_TUNE_TUNE_H
@@ -12,7 +12,8 @@
 
 enum tiara_path {
     TIARA_PATH_MPI, /* the MPI below */
-    TIARA_PATH_SMALL, /* one exchange of small slots, or of packets between GPUs; leaders combine between nodes */
+    /* one exchange of small slots, or of packets between GPUs; leaders combine between nodes */
+    TIARA_PATH_SMALL,
     TIARA_PATH_PLAN /* a plan, in chunks */
 };
 
@@ -70,7 +71,8 @@ size_t tiara_tune_small_max(const struct tiara_tune_facts *facts);
 void tiara_tune_choose(const struct tiara_tune_facts *facts, const struct tiara_tune_call *call,
     struct tiara_tune_choice *choice_out);
 
-/* "hier (2 leaders, ring between nodes), chunks of 65536 bytes, 8 in flight: why"; returns what snprintf would. */
+/* "hier (2 leaders, ring between nodes), chunks of 65536 bytes, 8 in flight: why"; returns what
+ * snprintf would. */
 int tiara_tune_describe(const struct tiara_tune_facts *facts, const struct tiara_tune_call *call,
     const struct tiara_tune_choice *choice, char *text, size_t size);
 

@@ -1,14 +1,15 @@
 /*
  * The choice for buffers in GPU memory.
  *
- * The algorithms are the host's: what differs is where ranks reach each other, and that a chunk is a launch of a kernel, so
- * that it has to be large.
+ * The algorithms are the host's: what differs is where ranks reach each other, and that a chunk is
+ * a launch of a kernel, so that it has to be large.
  */
 #include "tune/tune_priv.h"
 
 /*
- * Bytes up to which every GPU reduces the whole vector: one hand-over less, against more bytes over the links. With two ranks
- * it is as many bytes either way. From published measurements of one-shot kernels over NVLink (vLLM), not our own.
+ * Bytes up to which every GPU reduces the whole vector: one hand-over less, against more bytes over
+ * the links. With two ranks it is as many bytes either way. From published measurements of one-shot
+ * kernels over NVLink (vLLM), not our own.
  */
 static size_t one_shot_max(const struct tiara_tune_facts *f)
 {
@@ -31,7 +32,9 @@ static size_t packets_max(const struct tiara_tune_facts *f)
     return f->one_shot_max > 0 && f->one_shot_max < most ? f->one_shot_max : most;
 }
 
-/* Elements of a chunk: what fits into a cell; between nodes enough chunks that the stages overlap. */
+/*
+ * Elements of a chunk: what fits into a cell; between nodes enough chunks that the stages overlap.
+ */
 static size_t chunk_elems(const struct tiara_tune_facts *f, const struct tiara_tune_call *c)
 {
     size_t blocks = c->coll == TIARA_COLL_ALLREDUCE ? 1 : (size_t)f->layout->nranks;
@@ -65,7 +68,8 @@ static void choose_variant(const struct tiara_tune_facts *f, const struct tiara_
     }
 }
 
-/* The host's choice where links form a ring only; NULL: there is none. A ring does not keep the ranks' order. */
+/* The host's choice where links form a ring only; NULL: there is none. A ring does not keep the
+ * ranks' order. */
 static const struct tiara_algo *around_the_ring(const struct tiara_tune_facts *f,
     const struct tiara_tune_call *c, const struct tiara_algo *algo, struct tiara_algo_opts *opts)
 {

@@ -1,6 +1,6 @@
 /*
- * Parameters of the transport shm (group->params; NULL: none): failures that a test asks for, so that
- * the collective AND is seen at work on a machine where nothing fails.
+ * Parameters of the transport shm (group->params; NULL: none): failures that a test asks for, so
+ * that the collective AND is seen at work on a machine where nothing fails.
  */
 #ifndef TIARA_XPORT_SHM_H
 #define TIARA_XPORT_SHM_H

@@ -2,13 +2,15 @@
  * The seam of transports: exposing memory to peers, and messages.
  *
  * A transport does one or both of:
- *   expose   every rank of a group has a segment of the same size that all others can read in place (base) or
+ *   expose   every rank of a group has a segment of the same size that all others can read in place
+ *            (base) or
  *            copy from (pull)
- *   message  send and receive contiguous bytes between ranks of a group, matched by (peer, tag) in order
+ *   message  send and receive contiguous bytes between ranks of a group, matched by (peer, tag) in
+ *            order
  *
- * Context: each transport object is used by one thread at a time. No entry blocks but open and close, which
- * are collective over the group. The caller allocates @size bytes, zeroed, for the object; close accepts
- * an object whose open failed.
+ * Context: each transport object is used by one thread at a time. No entry blocks but open and
+ * close, which are collective over the group. The caller allocates @size bytes, zeroed, for the
+ * object; close accepts an object whose open failed.
  */
 #ifndef TIARA_XPORT_XPORT_H
 #define TIARA_XPORT_XPORT_H
@@ -19,8 +21,9 @@
 #include <stdint.h>
 
 /*
- * How the members of a group exchange a few bytes at set-up: in[bytes] of every member ends in out[size * bytes] on
- * all, in group order. Collective over the group; given by the layer above (MPI, or a barrier of threads).
+ * How the members of a group exchange a few bytes at set-up: in[bytes] of every member ends in
+ * out[size * bytes] on all, in group order. Collective over the group; given by the layer above
+ * (MPI, or a barrier of threads).
  */
 struct tiara_xport_group {
     int rank; /* own position in the group */
@@ -47,53 +50,66 @@ struct tiara_xport {
     unsigned flags;
     size_t size; /* bytes of an object */
     /*
-     * Collective over @group, which is borrowed until return; ends in a collective AND: all succeed, or all get the
-     * same error, hold nothing and may try another transport. The local cause is logged where it was detected, as
-     * info, since another way exists; TIARA_ERR_UNSUPPORTED as debug. @expose_bytes: size of each rank's
-     * segment, equal on all, aligned to 4096 and zero-filled; 0: none.
+     * Collective over @group, which is borrowed until return; ends in a collective AND: all
+     * succeed, or all get the same error, hold nothing and may try another transport. The local
+     * cause is logged where it was detected, as info, since another way exists;
+     * TIARA_ERR_UNSUPPORTED as debug. @expose_bytes: size of each rank's segment, equal on all,
+     * aligned to 4096 and zero-filled; 0: none.
      * TIARA_ERR_NOSPACE, TIARA_ERR_UNSUPPORTED, TIARA_ERR_SYS, TIARA_ERR_MPI, TIARA_ERR_NOMEM.
      */
     enum tiara_err (*open)(void *x, const struct tiara_xport_group *group, size_t expose_bytes);
-    /* Also after an open that failed, and on a zeroed object. No request should be in flight: inproc takes its buffer
-     * back, an MPI may go on writing to it. */
+    /* Also after an open that failed, and on a zeroed object. No request should be in flight:
+     * inproc takes its buffer back, an MPI may go on writing to it. */
     void (*close)(void *x);
-    /* Peer's segment in this address space (own one too); valid until own close. Only the own one may be written: a
-     * peer's may be mapped read-only. NULL when opened with 0 bytes. Without EXPOSE: NULL entry. */
+    /*
+     * Peer's segment in this address space (own one too); valid until own close. Only the own one
+     * may be written: a peer's may be mapped read-only. NULL when opened with 0 bytes. Without
+     * EXPOSE: NULL entry.
+     */
     void *(*base)(void *x, int peer);
-    /* dst[0..len) <- @peer's process memory at @addr; the peer may be oneself. Complete on return. Without PULL: NULL
-     * entry. Errors: TIARA_ERR_SYS (a bad address), TIARA_ERR_PEER (the peer is gone); dst is then undefined. */
+    /*
+     * dst[0..len) <- @peer's process memory at @addr; the peer may be oneself. Complete on return.
+     * Without PULL: NULL entry. Errors: TIARA_ERR_SYS (a bad address), TIARA_ERR_PEER (the peer is
+     * gone); dst is then undefined.
+     */
     enum tiara_err (*pull)(void *x, int peer, uint64_t addr, void *dst, size_t len);
     /*
-     * Start a message; @req given to the transport until done. @tag: 0 .. 32767, or more where the MPI below
-     * allows it (MPI_TAG_UB); equal tags from one peer match in order. @buf is borrowed until done. May set
-     * req->done at once. A send to oneself is allowed. After an error @req is not in flight. Without MESSAGE: NULL
-     * entries. Errors: TIARA_ERR_NOMEM, TIARA_ERR_MPI.
+     * Start a message; @req given to the transport until done. @tag: 0 .. 32767, or more where the
+     * MPI below allows it (MPI_TAG_UB); equal tags from one peer match in order. @buf is borrowed
+     * until done. May set req->done at once. A send to oneself is allowed. After an error @req is
+     * not in flight. Without MESSAGE: NULL entries. Errors: TIARA_ERR_NOMEM, TIARA_ERR_MPI.
      */
     enum tiara_err (*send)(
         void *x, int peer, uint32_t tag, const void *buf, size_t len, struct tiara_xport_req *req);
     enum tiara_err (*recv)(
         void *x, int peer, uint32_t tag, void *buf, size_t len, struct tiara_xport_req *req);
-    /* Sets req->done when complete, also when it completes with an error; drives progress of the whole transport.
-     * Errors: TIARA_ERR_MPI; TIARA_ERR_MISMATCH, at the receiver: the lengths differ, the buffer is undefined, the
-     * message is consumed. The transport mpi may write beyond a buffer that is too short: see its file. */
+    /*
+     * Sets req->done when complete, also when it completes with an error; drives progress of the
+     * whole transport. Errors: TIARA_ERR_MPI; TIARA_ERR_MISMATCH, at the receiver: the lengths
+     * differ, the buffer is undefined, the message is consumed. The transport mpi may write beyond
+     * a buffer that is too short: see its file.
+     */
     enum tiara_err (*test)(void *x, struct tiara_xport_req *req);
-    /* Gives up a message that is in flight, after an error: a receive writes nothing from here on, a send may still reach
-     * the peer. Sets req->done. Without MESSAGE: NULL entry. */
+    /* Gives up a message that is in flight, after an error: a receive writes nothing from here on,
+     * a send may still reach the peer. Sets req->done. Without MESSAGE: NULL entry. */
     void (*cancel)(void *x, struct tiara_xport_req *req);
 };
 
 /*
- * tiara_xport_agree() - TIARA_OK when all members say TIARA_OK, else the error of the first that does not
- * Collective over @group; allocates nothing. Also orders memory: what a member wrote before it, all see after it.
- * Errors: the agreed one; TIARA_ERR_UNSUPPORTED when the group has more than 4096 members; what the exchange returns.
+ * tiara_xport_agree() - TIARA_OK when all members say TIARA_OK, else the error of the first that
+ * does not
+ * Collective over @group; allocates nothing. Also orders memory: what a member wrote before it, all
+ * see after it.
+ * Errors: the agreed one; TIARA_ERR_UNSUPPORTED when the group has more than 4096 members; what the
+ * exchange returns.
  */
 TIARA_MUST_USE enum tiara_err tiara_xport_agree(
     const struct tiara_xport_group *group, enum tiara_err mine);
 
 /*
- * What group->params points to: shm: struct tiara_xport_shm_params (shm.h) or NULL. mpi and window: a const MPI_Comm,
- * whose ranks are the group's, whose error handler is MPI_ERRORS_RETURN, which nobody else uses for messages, and which
- * outlives the object. Others: nothing.
+ * What group->params points to: shm: struct tiara_xport_shm_params (shm.h) or NULL. mpi and window:
+ * a const MPI_Comm, whose ranks are the group's, whose error handler is MPI_ERRORS_RETURN, which
+ * nobody else uses for messages, and which outlives the object. Others: nothing.
  */
 extern const struct tiara_xport tiara_xport_inproc; /* ranks are threads: EXPOSE | PULL | MESSAGE */
 extern const struct tiara_xport tiara_xport_shm; /* memfd per rank: EXPOSE */

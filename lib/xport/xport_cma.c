@@ -1,15 +1,16 @@
 /*
  * Transport cma: copy from a peer's process with one system call (process_vm_readv).
  *
- * The one idea: whether it is allowed is found out by doing it. The kernel (Yama, seccomp, user and pid
- * namespaces, non-dumpable programs) has many reasons to say no, and a pid of another namespace may be a stranger
- * here; so each rank publishes the address of a random word, each rank reads every peer's word, and
- * only if all ranks read all words right does anybody use it.
+ * The one idea: whether it is allowed is found out by doing it. The kernel (Yama, seccomp, user and
+ * pid namespaces, non-dumpable programs) has many reasons to say no, and a pid of another namespace
+ * may be a stranger here; so each rank publishes the address of a random word, each rank reads
+ * every peer's word, and only if all ranks read all words right does anybody use it.
  *
- * Yama (kernel.yama.ptrace_scope 1, Debian's and Ubuntu's default) lets only ancestors read a process, unless that
- * process says otherwise. Only then, this process says otherwise (PR_SET_PTRACER_ANY). That lets any process of the
- * same user read and trace it, as on a system without Yama, until it ends; it cannot be limited to a few peers.
- * Who does not want that does not open this transport.
+ * Yama (kernel.yama.ptrace_scope 1, Debian's and Ubuntu's default) lets only ancestors read a
+ * process, unless that process says otherwise. Only then, this process says otherwise
+ * (PR_SET_PTRACER_ANY). That lets any process of the same user read and trace it, as on a system
+ * without Yama, until it ends; it cannot be limited to a few peers. Who does not want that does not
+ * open this transport.
  */
 #include "xport/xport_priv.h"
 #include "base/alloc.h"
@@ -55,7 +56,8 @@ static int read_fully(pid_t pid, uint64_t addr, void *dst, size_t len)
 {
     size_t done = 0;
 
-    /* The kernel moves at most 2 GiB - 4 KiB at once, and stops early at a page that it cannot read. */
+    /* The kernel moves at most 2 GiB - 4 KiB at once, and stops early at a page that it cannot
+     * read. */
     while (done < len) {
         struct iovec to = {(char *)dst + done, len - done};
         struct iovec from = {(void *)(uintptr_t)(addr + done), len - done};

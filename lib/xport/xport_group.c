@@ -80,7 +80,8 @@ uint64_t tiara_xport_cookie(void)
 
     if (getrandom(&cookie, sizeof cookie, GRND_NONBLOCK) == (ssize_t)sizeof cookie)
         return cookie;
-    /* A sandbox may forbid getrandom. Time, process and stack address differ between any two processes of a job. */
+    /* A sandbox may forbid getrandom. Time, process and stack address differ between any two
+     * processes of a job. */
     clock_gettime(CLOCK_REALTIME, &now);
     cookie = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
     return (cookie ^ ((uint64_t)getpid() << 40) ^ (uint64_t)(uintptr_t)&now) * 0x9e3779b97f4a7c15u;

@@ -1,21 +1,21 @@
 /*
  * Transport inproc: ranks are threads of one process. For tests, and the example to copy.
  *
- * The one idea: all ranks see the same memory, so a segment is a heap block, a pull is memcpy, and a message is an
- * entry in a queue. Rank 0 makes the hub (the queues of all pairs) and shows it to the others in
- * open; the last rank that closes frees it with all segments, so that a segment stays
+ * The one idea: all ranks see the same memory, so a segment is a heap block, a pull is memcpy, and
+ * a message is an entry in a queue. Rank 0 makes the hub (the queues of all pairs) and shows it to
+ * the others in open; the last rank that closes frees it with all segments, so that a segment stays
  * readable until its reader has closed, too.
  *
- * Messages. Up to EAGER_BYTES are copied by send, which is then done. Longer ones are copied by the receiver
- * straight from the sender's buffer, and the send is done after that: so programs meet both ways in
- * which a real network completes.
+ * Messages. Up to EAGER_BYTES are copied by send, which is then done. Longer ones are copied by the
+ * receiver straight from the sender's buffer, and the send is done after that: so programs meet
+ * both ways in which a real network completes.
  *
  *     field of a message          written by                     read by
  *     tag, len, from, eager       sender, before it is queued    receiver (queue's lock between)
  *     next, state                 both, under the queue's lock   both, under the queue's lock
  *
- * Receives of one peer are matched in the order in which they were posted, all under one hold of the
- * queue's lock; so equal tags match in order even when a message arrives meanwhile.
+ * Receives of one peer are matched in the order in which they were posted, all under one hold of
+ * the queue's lock; so equal tags match in order even when a message arrives meanwhile.
  *
  * close takes back what is unfinished, so that no peer touches a borrowed buffer after it.
  */
@@ -119,7 +119,8 @@ static void hub_destroy(struct hub *hub)
     for (size_t i = 0; i < npairs; i++) {
         struct queue *q = &hub->queues[i];
 
-        /* What nobody received: eager ones only, as each sender takes back the others when it closes. */
+        /* What nobody received: eager ones only, as each sender takes back the others when it
+         * closes. */
         while (q->first != NULL) {
             struct message *m = q->first;
 

@@ -1,18 +1,19 @@
 /*
  * Transport mpi: messages through the MPI below, on a communicator that only Tiara uses.
  *
- * The one idea: an MPI request is kept by value in tiara_xport_req, so that this transport owns nothing and
- * allocates nothing, and the matching rules are MPI's own.
+ * The one idea: an MPI request is kept by value in tiara_xport_req, so that this transport owns
+ * nothing and allocates nothing, and the matching rules are MPI's own.
  *
- * Lengths. MPI's counts are int; this is the only place of the library where a size becomes an int. A message
- * of more than INT_MAX bytes is one element of a datatype made for its length, so that it stays one message: several
- * would have to be kept in order with others of the same tag.
+ * Lengths. MPI's counts are int; this is the only place of the library where a size becomes an int.
+ * A message of more than INT_MAX bytes is one element of a datatype made for its length, so that it
+ * stays one message: several would have to be kept in order with others of the same tag.
  *
- * What does not hold with Open MPI 4.1.4 below, when a message is longer than the posted receive. Above the eager
- * limit (4 KiB), over shared memory with CMA and over TCP, the receive ends with TIARA_ERR_MISMATCH as promised, but
- * the whole message has been written by then, beyond the end of the buffer. A message to oneself is cut without any
- * error. So callers must keep calls of different lengths from matching: their tags differ, as they hold a digest of
- * the call. Asking for the length first (MPI_Improbe) would cost every message its posted receive.
+ * What does not hold with Open MPI 4.1.4 below, when a message is longer than the posted receive.
+ * Above the eager limit (4 KiB), over shared memory with CMA and over TCP, the receive ends with
+ * TIARA_ERR_MISMATCH as promised, but the whole message has been written by then, beyond the end of
+ * the buffer. A message to oneself is cut without any error. So callers must keep calls of
+ * different lengths from matching: their tags differ, as they hold a digest of the call. Asking for
+ * the length first (MPI_Improbe) would cost every message its posted receive.
  */
 #include "xport/xport.h"
 #include "base/log.h"
@@ -51,7 +52,8 @@ static void request_store(struct tiara_xport_req *req, MPI_Request request)
     memcpy(&req->handle[HANDLE_REQUEST], &request, sizeof request);
 }
 
-/* Logs what MPI says about @rc of @call with @peer. A message that is too long is the callers' disagreement. */
+/* Logs what MPI says about @rc of @call with @peer. A message that is too long is the callers'
+ * disagreement. */
 static enum tiara_err mpi_error(const char *call, int rc, int peer)
 {
     char text[MPI_MAX_ERROR_STRING];
@@ -88,7 +90,8 @@ static int large_type(size_t len, MPI_Datatype *type_out)
     return rc;
 }
 
-/* How @len bytes are said to MPI. A type other than MPI_BYTE is to be freed when the call has started. */
+/* How @len bytes are said to MPI. A type other than MPI_BYTE is to be freed when the call has
+ * started. */
 static int describe(size_t len, int *count_out, MPI_Datatype *type_out)
 {
     *type_out = MPI_BYTE;
@@ -115,7 +118,8 @@ static void mpi_close(void *obj)
     memset(obj, 0, sizeof(struct mpi));
 }
 
-/* Starts a message of req->len bytes: to req->peer from @buf, or, when HANDLE_KIND says so, from it into @buf. */
+/* Starts a message of req->len bytes: to req->peer from @buf, or, when HANDLE_KIND says so, from it
+ * into @buf. */
 static enum tiara_err message_start(
     const struct mpi *x, uint32_t tag, void *buf, struct tiara_xport_req *req)
 {
@@ -190,7 +194,8 @@ static enum tiara_err mpi_test(void *obj, struct tiara_xport_req *req)
     return req->handle[HANDLE_KIND] != NULL ? length_check(req, &status) : TIARA_OK;
 }
 
-/* MPI cancels a receive that has not matched; one that has is received to its end. A send is left to MPI. */
+/* MPI cancels a receive that has not matched; one that has is received to its end. A send is left
+ * to MPI. */
 static void mpi_cancel(void *obj, struct tiara_xport_req *req)
 {
     MPI_Request request = request_load(req);

@@ -1,9 +1,10 @@
 /*
  * Transport shm: one anonymous file (memfd) per rank, mapped by all ranks of the node.
  *
- * The one idea: a file without a name cannot be left behind. Each rank makes its own, tells its peers
- * (process id, descriptor number, cookie), and they open it through /proc/<pid>/fd/<n>. When all have mapped
- * it, all descriptors are closed; the memory lives as long as somebody has it mapped, also through kill -9.
+ * The one idea: a file without a name cannot be left behind. Each rank makes its own, tells its
+ * peers (process id, descriptor number, cookie), and they open it through /proc/<pid>/fd/<n>. When
+ * all have mapped it, all descriptors are closed; the memory lives as long as somebody has it
+ * mapped, also through kill -9.
  *
  * File of one rank (file_bytes, a multiple of 4096):
  *
@@ -15,13 +16,14 @@
  * The cookie is there because a process number of one pid namespace may be another process in the
  * next, and descriptor numbers and inode numbers are small: all three could agree by accident.
  *
- * Room. fallocate reserves every page, so that lack of room is an error here and never a SIGBUS later. It also
- * allocates and zeroes the pages on the NUMA node of the calling thread, which is the owner, so that
- * no touch is needed for placement. The file limit of the process (ulimit -f) counts for memfds too, and
- * exceeding it is a fatal signal; so it is looked at first.
+ * Room. fallocate reserves every page, so that lack of room is an error here and never a SIGBUS
+ * later. It also allocates and zeroes the pages on the NUMA node of the calling thread, which is
+ * the owner, so that no touch is needed for placement. The file limit of the process (ulimit -f)
+ * counts for memfds too, and exceeding it is a fatal signal; so it is looked at first.
  *
- * Peers map read-only, so that a stray write faults instead of corrupting. A futex wait works on such a mapping; the
- * wake-up comes from the owner on its own mapping, and meets it, because shared futexes are known by file and offset.
+ * Peers map read-only, so that a stray write faults instead of corrupting. A futex wait works on
+ * such a mapping; the wake-up comes from the owner on its own mapping, and meets it, because shared
+ * futexes are known by file and offset.
  */
 #include "xport/shm.h"
 #include "xport/xport_priv.h"
@@ -42,8 +44,8 @@
 #define MFD_NOEXEC_SEAL 0x0008u
 #endif
 
-/* On older kernels any signal makes fallocate give up and undo all it did; pieces keep what is undone short, so that a
- * profiler's timer cannot starve it. */
+/* On older kernels any signal makes fallocate give up and undo all it did; pieces keep what is
+ * undone short, so that a profiler's timer cannot starve it. */
 #define RESERVE_BYTES ((size_t)8 << 20)
 
 /* How a rank's file is found: its visiting card. No holes, as it is sent. */
@@ -139,7 +141,8 @@ static enum tiara_err peer_map(struct shm *x, int peer, const struct card *card)
     enum tiara_err err = TIARA_OK;
 
     snprintf(path, sizeof path, "/proc/%lld/fd/%lld", (long long)card->pid, (long long)card->fd);
-    /* It may be a wrong process's pipe, which must not block, or its terminal, which must not become ours. */
+    /* It may be a wrong process's pipe, which must not block, or its terminal, which must not
+     * become ours. */
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return tiara_xport_sys_error(errno, "opening %s, shared memory of peer %d", path, peer);

@@ -1,17 +1,19 @@
 /*
  * Transport window: shared memory from the MPI below (MPI_Win_allocate_shared), where shm cannot.
  *
- * The one idea: an MPI that already shares memory between these ranks has a way through their container, so the
- * memory is asked from it. It may have a name in /dev/shm for a while, and lack of room is the MPI's to
- * detect: that is why this is the fallback and not the rule.
+ * The one idea: an MPI that already shares memory between these ranks has a way through their
+ * container, so the memory is asked from it. It may have a name in /dev/shm for a while, and lack
+ * of room is the MPI's to detect: that is why this is the fallback and not the rule.
  *
- * Alignment. MPI promises none, and a segment may lie at different addresses in different ranks. Each owner asks
- * for one page more, chooses where its segment begins, and tells its peers the distance from MPI's base.
+ * Alignment. MPI promises none, and a segment may lie at different addresses in different ranks.
+ * Each owner asks for one page more, chooses where its segment begins, and tells its peers the
+ * distance from MPI's base.
  *
- * Memory model. The window is locked by all for all (a passive epoch) from open to close, which makes loads and
- * stores to it defined in MPI's unified model. MPI_Win_sync would be the portable memory barrier between them; here the
- * acquire loads and release stores of base/sync.h are the barrier: they order ordinary loads and
- * stores of coherent memory, which is what an MPI with the unified model shares.
+ * Memory model. The window is locked by all for all (a passive epoch) from open to close, which
+ * makes loads and stores to it defined in MPI's unified model. MPI_Win_sync would be the portable
+ * memory barrier between them; here the acquire loads and release stores of base/sync.h are the
+ * barrier: they order ordinary loads and stores of coherent memory, which is what an MPI with the
+ * unified model shares.
  */
 #include "xport/xport_priv.h"
 #include "base/alloc.h"
@@ -47,7 +49,8 @@ static enum tiara_err window_make(MPI_Comm comm, size_t bytes, MPI_Win *win_out,
     rc = PMPI_Info_create(&info);
     if (rc != MPI_SUCCESS)
         return mpi_error("MPI_Info_create", rc);
-    /* Lets each rank's share lie on pages of its own, and so on its own NUMA node. Only a hint: failure is harmless. */
+    /* Lets each rank's share lie on pages of its own, and so on its own NUMA node. Only a hint:
+     * failure is harmless. */
     (void)PMPI_Info_set(info, "alloc_shared_noncontig", "true");
     rc = PMPI_Win_allocate_shared((MPI_Aint)bytes, 1, info, comm, memory_out, win_out);
     PMPI_Info_free(&info);
@@ -101,8 +104,8 @@ static void window_close(void *obj)
 }
 
 /*
- * The collective part, entered by all ranks or none. A window that exists on some ranks only is given
- * up, not freed: MPI_Win_free is collective, and would hang those that have it.
+ * The collective part, entered by all ranks or none. A window that exists on some ranks only is
+ * given up, not freed: MPI_Win_free is collective, and would hang those that have it.
  */
 static enum tiara_err window_open_all(
     struct window *x, const struct tiara_xport_group *group, size_t expose_bytes, uint64_t *skips)

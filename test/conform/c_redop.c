@@ -300,7 +300,8 @@ static void fp8_check(enum tiara_type type, enum tiara_operator oper)
     }
 }
 
-/* Every number divided by counts of ranks: results between all neighbours, halfway too, and denormals. */
+/* Every number divided by counts of ranks: results between all neighbours, halfway too, and
+ * denormals. */
 static void fp8_divide_check(enum tiara_type type)
 {
     const struct tiara_redop *op = tiara_redop_find_avg(type, NULL);

@@ -1,7 +1,7 @@
 /*
- * Conformance of the transports that need no MPI: inproc with threads as ranks, shm and cma with forked
- * processes as ranks. Then what is special about each: failures that shm must survive, reading from a process that has
- * ended, and requests that are never finished.
+ * Conformance of the transports that need no MPI: inproc with threads as ranks, shm and cma with
+ * forked processes as ranks. Then what is special about each: failures that shm must survive,
+ * reading from a process that has ended, and requests that are never finished.
  */
 #include "test/harness/expect.h"
 #include "test/harness/procs.h"
@@ -127,7 +127,8 @@ START_TEST(test_xport_shm_failure_on_one_rank_fails_all)
 }
 END_TEST
 
-/* No rank may have files this large: by default a fatal signal. A large limit, as stderr may be a file, too. */
+/* No rank may have files this large: by default a fatal signal. A large limit, as stderr may be a
+ * file, too. */
 static int rank_shm_limited(int rank, const struct tiara_xport_group *group, void *arg)
 {
     struct tiara_expect e = {.rank = rank};
@@ -149,8 +150,8 @@ START_TEST(test_xport_shm_no_room_is_error)
 END_TEST
 
 /*
- * Rank 0 wakes rank 1, which sleeps on a word that it has mapped read-only. FUTEX_WAKE says how many it woke:
- * 1 proves that both mean the same word.
+ * Rank 0 wakes rank 1, which sleeps on a word that it has mapped read-only. FUTEX_WAKE says how
+ * many it woke: 1 proves that both mean the same word.
  */
 static int rank_shm_futex(int rank, const struct tiara_xport_group *group, void *arg)
 {

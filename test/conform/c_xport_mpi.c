@@ -1,6 +1,6 @@
 /*
- * Conformance of the transports that need an MPI: mpi and window. Also a message of more than INT_MAX bytes,
- * where TIARA_TEST_SWEEP is 2, as it needs twice 2 GiB.
+ * Conformance of the transports that need an MPI: mpi and window. Also a message of more than
+ * INT_MAX bytes, where TIARA_TEST_SWEEP is 2, as it needs twice 2 GiB.
  *
  * tiara-test: mpirun 1
  * tiara-test: mpirun 3

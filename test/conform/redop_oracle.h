@@ -2,8 +2,8 @@
  * The oracle of the redop tests: one element of one fold, by plain scalar arithmetic.
  *
  * It shares no code and no method with the library: integers as 64 bits cut to size after each
- * step, 16-bit floats by their definition (ldexp and rint), 8-bit ones by a search among all numbers
- * that they can be, the others by C's own operators.
+ * step, 16-bit floats by their definition (ldexp and rint), 8-bit ones by a search among all
+ * numbers that they can be, the others by C's own operators.
  */
 #ifndef TIARA_TEST_REDOP_ORACLE_H
 #define TIARA_TEST_REDOP_ORACLE_H
@@ -178,7 +178,9 @@ static unsigned half_fold(
     return isnan(acc) ? best | 1u << (f.fraction_bits - 1) : best;
 }
 
-/* 8-bit floats, by their definition: all numbers in a table, and the nearest of them by a search. */
+/*
+ * 8-bit floats, by their definition: all numbers in a table, and the nearest of them by a search.
+ */
 
 static double fp8_decode(enum tiara_type type, unsigned code)
 {

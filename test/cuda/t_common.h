@@ -1,6 +1,7 @@
 /*
- * What tests of the CUDA part's memory side share. Ranks are forked processes, and only they call CUDA: a runtime does not
- * survive a fork. So settings of the stand-in are variables that a rank sets before its first call.
+ * What tests of the CUDA part's memory side share. Ranks are forked processes, and only they call
+ * CUDA: a runtime does not survive a fork. So settings of the stand-in are variables that a rank
+ * sets before its first call.
  */
 #ifndef TIARA_TEST_CUDA_COMMON_H
 #define TIARA_TEST_CUDA_COMMON_H
@@ -20,7 +21,8 @@
 
 #define EXPECT_CUDA(e, call) EXPECT((e), (call) == cudaSuccess)
 
-/* Opens the CUDA part and makes device @rank modulo their number current; returns that device, or -1. */
+/* Opens the CUDA part and makes device @rank modulo their number current; returns that device, or
+ * -1. */
 static inline int gpu_begin(struct tiara_expect *e, enum tiara_log_level level)
 {
     struct tiara_gpu_host host = {level, e->rank};

@@ -1,7 +1,9 @@
 /*
- * The stand-in for the CUDA runtime: devices, memory, what is an error and what is worse, calls that are told to fail.
+ * The stand-in for the CUDA runtime: devices, memory, what is an error and what is worse, calls
+ * that are told to fail.
  *
- * t_cudart_order.c has streams, events and kernels, t_cudart_graph.c captures, t_cudart_ipc.c what crosses processes.
+ * t_cudart_order.c has streams, events and kernels, t_cudart_graph.c captures, t_cudart_ipc.c what
+ * crosses processes.
  */
 #include "test/cuda/cudart/check.h"
 #include <cuda.h>

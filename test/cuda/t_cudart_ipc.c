@@ -1,7 +1,9 @@
 /*
- * The stand-in for the CUDA runtime: what crosses processes. Legacy IPC, virtual memory by file descriptors, events, kernels.
+ * The stand-in for the CUDA runtime: what crosses processes. Legacy IPC, virtual memory by file
+ * descriptors, events, kernels.
  *
- * Ranks are processes, each with the device of its number; handles go through an exchange, as in the library's set-up.
+ * Ranks are processes, each with the device of its number; handles go through an exchange, as in
+ * the library's set-up.
  */
 #include "test/cuda/cudart/check.h"
 #include "kernels/kernels.h"

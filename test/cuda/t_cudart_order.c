@@ -1,7 +1,8 @@
 /*
  * The stand-in for the CUDA runtime: what is ordered behind what. Streams, events, kernels.
  *
- * A gate holds a stream, so that what must wait is seen not to have happened, and what need not is waited for.
+ * A gate holds a stream, so that what must wait is seen not to have happened, and what need not is
+ * waited for.
  */
 #include "test/cuda/cudart/check.h"
 #include <string.h>
@@ -13,7 +14,8 @@ static void nothing(void *arg)
     (void)arg;
 }
 
-/* Lets all that can run do so, as far as can be known: wrong order shows itself here, right order does not depend on it. */
+/* Lets all that can run do so, as far as can be known: wrong order shows itself here, right order
+ * does not depend on it. */
 static void others_run(void)
 {
     cudaStream_t stream = stream_new(cudaStreamNonBlocking);
@@ -69,7 +71,8 @@ START_TEST(test_delay_delays_copies)
 }
 END_TEST
 
-/* @flags: of a stream beside the legacy default stream: blocking ones wait for it and hold it up, others do not. */
+/* @flags: of a stream beside the legacy default stream: blocking ones wait for it and hold it up,
+ * others do not. */
 static void check_legacy(unsigned flags, bool held_is_legacy)
 {
     struct gate gate = GATE_CLOSED;
@@ -248,7 +251,9 @@ START_TEST(test_kernel_runs_on_its_arguments)
 }
 END_TEST
 
-/* Kernels of 12 streams, each of which waits for the one of the stream that was launched after it. */
+/*
+ * Kernels of 12 streams, each of which waits for the one of the stream that was launched after it.
+ */
 START_TEST(test_kernels_run_at_the_same_time)
 {
     enum {

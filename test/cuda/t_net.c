@@ -1,7 +1,8 @@
 /* tiara-test: timeout 300 */
 /*
- * Calls on the GPUs of several nodes: hierarchies and flat plans, device memory straight to the network and through pinned memory, messages of
- * many pieces, chunks in flight; and what becomes of a call when another node is gone.
+ * Calls on the GPUs of several nodes: hierarchies and flat plans, device memory straight to the
+ * network and through pinned memory, messages of many pieces, chunks in flight; and what becomes of
+ * a call when another node is gone.
  */
 #include "gpu/node.h"
 #include "test/cuda/t_scene.h"
@@ -51,7 +52,8 @@ static void play_case(struct gpu_actor *a, void *arg)
     bool is_allreduce = t->opts.coll == TIARA_COLL_ALLREDUCE;
 
     for (size_t i = 0; i < 2 * NCOUNTS && err == TIARA_OK && a->e.failures == 0; i++) {
-        /* A message must lie in one piece: reduce-scatter and all-gather are not cut into chunks here. */
+        /* A message must lie in one piece: reduce-scatter and all-gather are not cut into chunks
+         * here. */
         struct gpu_act act = {.coll = t->opts.coll,
             .plan = &plan,
             .count = is_allreduce ? counts[i / 2] : counts[i / 2] % 4001 + 1,
@@ -124,7 +126,9 @@ END_TEST
 
 #define NLETTERS 7
 
-/* Rank 0's letters to rank 1, and as many back; several in flight, of all lengths around a piece. */
+/*
+ * Rank 0's letters to rank 1, and as many back; several in flight, of all lengths around a piece.
+ */
 static const size_t letters[NLETTERS] = {0, 1, TIARA_GPU_PIECE_BYTES, TIARA_GPU_PIECE_BYTES + 1,
     5 * TIARA_GPU_PIECE_BYTES + 12345, 100, 3 * TIARA_GPU_PIECE_BYTES};
 

@@ -1,6 +1,6 @@
 /*
- * tiara_gpu.look: what a pointer is, also after the program freed it, and what bad pointers are told to be. Also the
- * smaller entries of the table: open and describe.
+ * tiara_gpu.look: what a pointer is, also after the program freed it, and what bad pointers are
+ * told to be. Also the smaller entries of the table: open and describe.
  *
  *     tiara-test: env STANDIN_STRICT=1
  */
@@ -230,7 +230,8 @@ static int rank_vmm(int rank, const struct tiara_xport_group *group, void *arg)
     EXPECT(&e, p.share == TIARA_GPU_SHARE_NONE);
     EXPECT(&e, look(at + 64, vmm.piece_bytes - 64, &p) == TIARA_OK && p.base == vmm.base);
     EXPECT(&e, p.size == vmm.piece_bytes && p.share == TIARA_GPU_SHARE_FD && p.id != 0);
-    /* Over several pieces it is one buffer, of which nobody has a handle. Twice: the second time it was seen. */
+    /* Over several pieces it is one buffer, of which nobody has a handle. Twice: the second time it
+     * was seen. */
     for (int i = 0; i < 2; i++) {
         EXPECT(&e, look(at + 64, 2 * vmm.piece_bytes, &again) == TIARA_OK && again.device);
         EXPECT(&e, again.share == TIARA_GPU_SHARE_NONE && again.size == 3 * vmm.piece_bytes);

@@ -1,8 +1,9 @@
 /*
- * Programs: plans cut into launches and messages. All ranks of a call are run here by what the tables say, with no data, in random order: hosts
- * that take their actions, streams that run launches behind them, and messages that are complete at any time after both ends have
- * started. Whatever the order: no op runs before what its plan says that it waits for, no step is told too early, and nothing
- * is stuck. What the plan says is read from the plan, and not from the tables.
+ * Programs: plans cut into launches and messages. All ranks of a call are run here by what the
+ * tables say, with no data, in random order: hosts that take their actions, streams that run
+ * launches behind them, and messages that are complete at any time after both ends have started.
+ * Whatever the order: no op runs before what its plan says that it waits for, no step is told too
+ * early, and nothing is stuck. What the plan says is read from the plan, and not from the tables.
  */
 #include "algo/algo.h"
 #include "gpu/node.h"
@@ -422,7 +423,8 @@ START_TEST(test_program_any_order_keeps_the_plan)
 }
 END_TEST
 
-/* Layout "2x2": ranks 0 and 1 receive into cells, and fill the rest of them with what awaits no message. Peers read all of it. */
+/* Layout "2x2": ranks 0 and 1 receive into cells, and fill the rest of them with what awaits no
+ * message. Peers read all of it. */
 static enum tiara_err build_noticed(struct tiara_plan *p, int r)
 {
     int twin = (r + 2) % 4, other = r ^ 1;

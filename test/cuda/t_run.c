@@ -1,7 +1,7 @@
 /* tiara-test: timeout 300 */
 /*
- * Calls on the GPUs of one node: every node algorithm and collective, packets, averages, chunks and thread blocks, single copy; and calls that
- * must end with an error on all ranks.
+ * Calls on the GPUs of one node: every node algorithm and collective, packets, averages, chunks and
+ * thread blocks, single copy; and calls that must end with an error on all ranks.
  */
 #include "test/cuda/t_scene.h"
 
@@ -32,7 +32,8 @@ static const struct test_case cases[] = {
 };
 #define NCASES ((int)(sizeof(cases) / sizeof(cases[0])))
 
-/* Below, at and above a vector load, a stripe, a cell, and many cells: with several thread blocks, chunks and slots. */
+/* Below, at and above a vector load, a stripe, a cell, and many cells: with several thread blocks,
+ * chunks and slots. */
 static const size_t counts[] = {1, 7, 64, 1000, 4096, 16383, 100003};
 #define NCOUNTS (sizeof(counts) / sizeof(counts[0]))
 
@@ -241,7 +242,8 @@ START_TEST(test_run_fault_ends_call_on_all_ranks)
 }
 END_TEST
 
-/* A rank's buffer that peers cannot map: all ranks hear of it, nothing was moved, and the plan through cells is still to be had. */
+/* A rank's buffer that peers cannot map: all ranks hear of it, nothing was moved, and the plan
+ * through cells is still to be had. */
 static void play_unshared(struct gpu_actor *a, void *arg)
 {
     const struct test_case *through = &cases[0], *single = &cases[2];
@@ -320,7 +322,8 @@ START_TEST(test_run_single_copy_compares_calls)
 }
 END_TEST
 
-/* One CUDA call after the other fails on the last rank: every rank comes to an end, with an error or without. */
+/* One CUDA call after the other fails on the last rank: every rank comes to an end, with an error
+ * or without. */
 static void play_failing(struct gpu_actor *a, void *arg)
 {
     const struct test_case *t = &cases[0];

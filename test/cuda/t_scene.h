@@ -1,8 +1,10 @@
 /*
- * A scene for GPUs: forked processes as ranks on nodes of a layout, each with a node object, an executor and sockets between all.
+ * A scene for GPUs: forked processes as ranks on nodes of a layout, each with a node object, an
+ * executor and sockets between all.
  *
- * A test writes one function that every rank plays. Expected results come from the test data, and buffers lie between guards, so that a block
- * at a wrong place, or of an older call, or a write outside, is seen. Every wait ends when a rank is gone.
+ * A test writes one function that every rank plays. Expected results come from the test data, and
+ * buffers lie between guards, so that a block at a wrong place, or of an older call, or a write
+ * outside, is seen. Every wait ends when a rank is gone.
  */
 #ifndef TIARA_TEST_CUDA_SCENE_H
 #define TIARA_TEST_CUDA_SCENE_H
@@ -26,8 +28,8 @@ struct gpu_actor {
     struct tiara_wait wait;
     struct sockets sockets;
     int node_index[SOCKETS_MAX];
-    bool
-        is_alone; /* set by a player whose peers may be gone: the scene does not end with a barrier */
+    /* set by a player whose peers may be gone: the scene does not end with a barrier */
+    bool is_alone;
 };
 
 typedef void (*gpu_play_fn)(struct gpu_actor *a, void *arg);
@@ -171,7 +173,8 @@ static inline int32_t gpu_data_want(const struct gpu_data *d, const struct gpu_a
     return bits;
 }
 
-/* Compares the result, the guards, and the input when it is apart. Prints and counts the first difference. */
+/* Compares the result, the guards, and the input when it is apart. Prints and counts the first
+ * difference. */
 static inline bool gpu_data_verify(
     struct gpu_data *d, struct gpu_actor *a, const struct gpu_act *act, int round)
 {

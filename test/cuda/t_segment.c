@@ -1,6 +1,6 @@
 /*
- * A node's segments: all ranks have them mapped, probed and zeroed, or none has; and the ring that is found where not every
- * pair is linked.
+ * A node's segments: all ranks have them mapped, probed and zeroed, or none has; and the ring that
+ * is found where not every pair is linked.
  *
  *     tiara-test: env STANDIN_STRICT=1
  */
@@ -132,7 +132,8 @@ START_TEST(test_links_of_random_graphs)
 }
 END_TEST
 
-/* A ring in a random order among 16, with a few edges more, and the same with one edge of the ring missing. */
+/* A ring in a random order among 16, with a few edges more, and the same with one edge of the ring
+ * missing. */
 START_TEST(test_links_of_the_largest_node)
 {
     struct tiara_test_random random = {tiara_test_seed()};
@@ -251,7 +252,8 @@ static int rank_opens(int rank, const struct tiara_xport_group *group, void *arg
     return e.failures;
 }
 
-/* One to five ranks on four devices, so that some share one; all on one; and each with its own view of the devices. */
+/* One to five ranks on four devices, so that some share one; all on one; and each with its own view
+ * of the devices. */
 START_TEST(test_segments_open_on_all)
 {
     struct setting four = {.devices = "4", .ordinal = -1}, one = {.ordinal = 0};
@@ -386,7 +388,8 @@ START_TEST(test_segments_links)
 }
 END_TEST
 
-/* A mapping that does not work is not held: rank 1 and 2 are out of each other's reach, though the driver promised it. */
+/* A mapping that does not work is not held: rank 1 and 2 are out of each other's reach, though the
+ * driver promised it. */
 static int rank_unmaps(int rank, const struct tiara_xport_group *group, void *arg)
 {
     struct setting setting = {.devices = "4", .broken = "1-2", .ordinal = -1};
@@ -424,8 +427,9 @@ static const char *const calls[] = {"cudaStreamCreateWithFlags", "cudaHostAlloc"
 #define MOST 12 /* calls of one function in an open */
 
 /*
- * The n-th call of one function fails on one rank. The end is the same on all: an error with nothing held, or segments that
- * work. Of three times, one at most fails. After a call that gives something back something is lost.
+ * The n-th call of one function fails on one rank. The end is the same on all: an error with
+ * nothing held, or segments that work. Of three times, one at most fails. After a call that gives
+ * something back something is lost.
  */
 static int rank_fails(int rank, const struct tiara_xport_group *group, void *arg)
 {

@@ -1,6 +1,6 @@
 /*
- * Exports and imports: peers read this rank's buffers in place, whatever they were allocated with; and the cache of mappings
- * keeps neither too many nor any that is stale.
+ * Exports and imports: peers read this rank's buffers in place, whatever they were allocated with;
+ * and the cache of mappings keeps neither too many nor any that is stale.
  *
  *     tiara-test: env STANDIN_STRICT=1
  */
@@ -232,7 +232,8 @@ END_TEST
 
 #define MANY 10000
 
-/* Each buffer is freed after its use, and the next one mostly has its address: what is read is never the old one. */
+/* Each buffer is freed after its use, and the next one mostly has its address: what is read is
+ * never the old one. */
 static int rank_many(int rank, const struct tiara_xport_group *group, void *arg)
 {
     int before, most = 0;
@@ -324,7 +325,9 @@ START_TEST(test_share_mappings_in_use_stay)
 }
 END_TEST
 
-/* Two node objects of a process share a mapping; one that is closed takes nothing from the other. */
+/*
+ * Two node objects of a process share a mapping; one that is closed takes nothing from the other.
+ */
 static int rank_two_caches(int rank, const struct tiara_xport_group *group, void *arg)
 {
     struct tiara_gpu_import *import[2];
@@ -360,7 +363,8 @@ END_TEST
 
 /* ---- failures ---- */
 
-/* The call of rank 1 that fails, once; what rank 1 then gets of an import; whether its export has no handle instead. */
+/* The call of rank 1 that fails, once; what rank 1 then gets of an import; whether its export has
+ * no handle instead. */
 static const struct {
     const char *fail;
     bool vmm;

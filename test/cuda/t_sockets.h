@@ -1,8 +1,10 @@
 /*
- * A message transport over socket pairs, for ranks that are forked processes on "nodes" of their own.
+ * A message transport over socket pairs, for ranks that are forked processes on "nodes" of their
+ * own.
  *
- * As simple as the seam allows: what arrives is read into memory of its own and matched by (peer, tag) in order; what cannot be written yet
- * waits in a queue for each peer, in order. Memory is read and written by the CPU, so that device memory works only where the CPU reaches it.
+ * As simple as the seam allows: what arrives is read into memory of its own and matched by (peer,
+ * tag) in order; what cannot be written yet waits in a queue for each peer, in order. Memory is
+ * read and written by the CPU, so that device memory works only where the CPU reaches it.
  */
 #ifndef TIARA_TEST_CUDA_SOCKETS_H
 #define TIARA_TEST_CUDA_SOCKETS_H

@@ -1,6 +1,6 @@
 /*
- * The stage of CUDA device memory: what is fetched and stored arrives, test tells when, slots do not wait for each other's
- * copies, and nothing is taken once it has grown.
+ * The stage of CUDA device memory: what is fetched and stored arrives, test tells when, slots do
+ * not wait for each other's copies, and nothing is taken once it has grown.
  *
  *     tiara-test: env STANDIN_STRICT=1
  */
@@ -145,7 +145,9 @@ START_TEST(test_stage_takes_nothing_once_grown)
 }
 END_TEST
 
-/* A copy of the stand-in takes a while: starting it does not. What is not done is not said to be. */
+/*
+ * A copy of the stand-in takes a while: starting it does not. What is not done is not said to be.
+ */
 static int rank_is_asynchronous(int rank, const struct tiara_xport_group *group, void *arg)
 {
     struct scene scene;
@@ -194,7 +196,8 @@ static const char *const calls[] = {"cudaStreamCreateWithFlags", "cudaEventCreat
     "cudaHostAlloc", "cudaMemcpyAsync", "cudaEventRecord", "cudaEventQuery", "cudaStreamDestroy",
     "cudaEventDestroy", "cudaFreeHost", "cudaStreamSynchronize", "cuPointerGetAttribute"};
 
-/* The n-th call fails: an error, and close has nothing left; or it did not matter. Of three times, one at most fails. */
+/* The n-th call fails: an error, and close has nothing left; or it did not matter. Of three times,
+ * one at most fails. */
 static int rank_fails(int rank, const struct tiara_xport_group *group, void *arg)
 {
     struct scene scene;

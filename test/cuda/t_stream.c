@@ -1,10 +1,11 @@
 /* tiara-test: timeout 300 */
 /*
- * Calls that are ordered in streams of the caller: many in a row, in two streams, in graphs, mixed with calls that return when they are over;
- * failures, which a poll finds; and gates.
+ * Calls that are ordered in streams of the caller: many in a row, in two streams, in graphs, mixed
+ * with calls that return when they are over; failures, which a poll finds; and gates.
  *
- * Where order counts, calls are in place on one buffer: after k calls of n ranks each element is n^(k-1) times the sum, modulo 2^32, and
- * with n = 3 no call can be missing, doubled or overtaken unseen.
+ * Where order counts, calls are in place on one buffer: after k calls of n ranks each element is
+ * n^(k-1) times the sum, modulo 2^32, and with n = 3 no call can be missing, doubled or overtaken
+ * unseen.
  */
 #include "gpu/node.h"
 #include "test/cuda/t_scene.h"
@@ -237,7 +238,8 @@ START_TEST(test_stream_what_cannot_be_enqueued_is_refused)
 }
 END_TEST
 
-/* A capture that forbids unsafe calls to the whole process does not disturb a call on private streams, nor the call the capture. */
+/* A capture that forbids unsafe calls to the whole process does not disturb a call on private
+ * streams, nor the call the capture. */
 static void play_beside_capture(struct gpu_actor *a, void *arg)
 {
     cudaGraph_t graph = NULL;
@@ -299,7 +301,9 @@ START_TEST(test_stream_mismatch_is_found_by_poll)
 }
 END_TEST
 
-/* The last rank never comes; abort ends the kernels of the others, and close does not wait for it. */
+/*
+ * The last rank never comes; abort ends the kernels of the others, and close does not wait for it.
+ */
 static void play_abort(struct gpu_actor *a, void *arg)
 {
     bool idle = false;

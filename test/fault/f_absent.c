@@ -1,6 +1,7 @@
 /*
- * A rank does not come to the call. The watchdog says who is missing, TIARA_TIMEOUT ends the wait of the others with an
- * error, and all of them can go on with other communicators. The absent rank waits for a message instead.
+ * A rank does not come to the call. The watchdog says who is missing, TIARA_TIMEOUT ends the wait
+ * of the others with an error, and all of them can go on with other communicators. The absent rank
+ * waits for a message instead.
  */
 /* tiara-test: mpirun 2 TIARA_WARN=1 TIARA_TIMEOUT=2 */
 /* tiara-test: mpirun 3 TIARA_WARN=1 TIARA_TIMEOUT=2 */

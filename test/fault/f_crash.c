@@ -1,9 +1,9 @@
 /*
- * Ranks that end without MPI_Finalize: by exit, by MPI_Abort, by SIGKILL, alone while the others wait or all at once. The
- * job ends, its status tells, and nothing stays in /dev/shm.
+ * Ranks that end without MPI_Finalize: by exit, by MPI_Abort, by SIGKILL, alone while the others
+ * wait or all at once. The job ends, its status tells, and nothing stays in /dev/shm.
  *
- * The program is started by itself and starts MPI jobs of itself, in which TIARA_TEST_ROLE says how to end. The words of mpirun
- * are taken from TIARA_TEST_MPIRUN.
+ * The program is started by itself and starts MPI jobs of itself, in which TIARA_TEST_ROLE says how
+ * to end. The words of mpirun are taken from TIARA_TEST_MPIRUN.
  */
 #include "dying.h"
 #include "test.h"

@@ -1,11 +1,12 @@
 /*
- * Calls on GPU memory when CUDA fails: every function that the library calls, one after the other, and a rank that stops or dies
- * in the middle. A call ends with the right result or with an error that says why, on all ranks, in time; then the communicator goes
- * on, and so does the next one.
+ * Calls on GPU memory when CUDA fails: every function that the library calls, one after the other,
+ * and a rank that stops or dies in the middle. A call ends with the right result or with an error
+ * that says why, on all ranks, in time; then the communicator goes on, and so does the next one.
  *
- * The program starts jobs of itself, in which TIARA_TEST_ROLE says what a rank does. The stand-in for the runtime counts the calls of
- * one job (STANDIN_COUNT), and makes chosen ones fail on rank 1 of others (STANDIN_FAIL). A job has several rounds, each with a communicator of its
- * own, so that it can bear several failures.
+ * The program starts jobs of itself, in which TIARA_TEST_ROLE says what a rank does. The stand-in
+ * for the runtime counts the calls of one job (STANDIN_COUNT), and makes chosen ones fail on rank 1
+ * of others (STANDIN_FAIL). A job has several rounds, each with a communicator of its own, so that
+ * it can bear several failures.
  */
 /* tiara-test: env TIARA_TEST_MEMORY=device */
 /* tiara-test: timeout 240 */
@@ -69,7 +70,8 @@ enum kind {
     AHEAD
 };
 
-/* Calls on the stream that nobody waits for in between, so that ranks are several calls apart when one fails. All are made. */
+/* Calls on the stream that nobody waits for in between, so that ranks are several calls apart when
+ * one fails. All are made. */
 static int make_calls_ahead(int count, MPI_Comm comm)
 {
     enum {
@@ -133,7 +135,8 @@ static bool try_call(enum kind kind, int count, int salt, MPI_Comm comm)
     return true;
 }
 
-/* After a failure the call that follows may fail on ranks that did not see it at once; the last ones must not. */
+/* After a failure the call that follows may fail on ranks that did not see it at once; the last
+ * ones must not. */
 static void run_round(int round)
 {
     static const struct {
@@ -191,7 +194,8 @@ static bool is_last_call(int k, int *last)
     return k == *last;
 }
 
-/* Rank 1 of two stops amid its calls, and is not heard of until rank 0 has had enough of it. Then some more calls, by MPI. */
+/* Rank 1 of two stops amid its calls, and is not heard of until rank 0 has had enough of it. Then
+ * some more calls, by MPI. */
 static int be_stopping_rank(void)
 {
     pthread_t stopper;
@@ -251,7 +255,8 @@ static int be_rank(const char *role, int argc, char **argv)
 
 static char scratch[300]; /* of names of files */
 
-/* Runs a job of ranks as @role with the @variables. Returns the status of the shell; what was said is in scratch.out. */
+/* Runs a job of ranks as @role with the @variables. Returns the status of the shell; what was said
+ * is in scratch.out. */
 static int run_job(const char *role, int nranks, const char *variables)
 {
     char self[500], command[2500];
@@ -278,7 +283,8 @@ static bool has_said(const char *words)
     return found;
 }
 
-/* Whether a job of @status is as it must be: calls fail only with a word of Tiara's. Else prints what it said. */
+/* Whether a job of @status is as it must be: calls fail only with a word of Tiara's. Else prints
+ * what it said. */
 static bool is_good(int status, const char *title)
 {
     char text[400];
@@ -303,7 +309,8 @@ enum {
     MAX_FUNCTIONS = 100
 };
 
-/* What rank 1 calls in a job of 2 and of 4 rounds. Returns the number of functions; 0: this is not the stand-in. */
+/* What rank 1 calls in a job of 2 and of 4 rounds. Returns the number of functions; 0: this is not
+ * the stand-in. */
 static int count_functions(struct function *functions, const char *variables)
 {
     int n = 0;
@@ -346,8 +353,11 @@ static void run_batch(struct batch *batch)
     char text[1500], rounds[20];
     if (batch->n == 0)
         return;
-    /* What could not be closed is open still when it is opened again, and what is called on a device that could not be made current is called on another. The stand-in would end
-     * the process for either. */
+    /*
+     * What could not be closed is open still when it is opened again, and what is called on a
+     * device that could not be made current is called on another. The stand-in would end the
+     * process for either.
+     */
     bool is_strict = !strstr(batch->failures, "Close") && !strstr(batch->failures, "SetDevice");
     snprintf(text, sizeof text, "%s STANDIN_STRICT=%d STANDIN_FAIL_RANK=1 STANDIN_FAIL=%s",
         batch->variables, is_strict, batch->failures);
@@ -358,8 +368,8 @@ static void run_batch(struct batch *batch)
 }
 
 /*
- * The @nth call of a round, or of the process if rounds do not call the function, is to fail. Counts are those of a job in which nothing
- * fails, so that later rounds are hit somewhere near.
+ * The @nth call of a round, or of the process if rounds do not call the function, is to fail.
+ * Counts are those of a job in which nothing fails, so that later rounds are hit somewhere near.
  */
 static void add_failure(struct batch *batch, const struct function *f, long nth, long per_round)
 {

@@ -1,11 +1,14 @@
 /*
- * The system refuses what the library asks for, on all ranks or on one: shared memory is switched off, too scarce or forbidden, as
- * in a container; so is reading from a peer's process. All ranks go another way together: right results, no hang,
- * and no more than a warning.
- * (Open MPI reads from its peers too, and does not bear a refusal: hence its variable in some runs.)
+ * The system refuses what the library asks for, on all ranks or on one: shared memory is switched
+ * off, too scarce or forbidden, as in a container; so is reading from a peer's process. All ranks
+ * go another way together: right results, no hang, and no more than a warning.
+ * (Open MPI reads from its peers too, and does not bear a refusal: hence its variable in some
+ * runs.)
  *
- * TIARA_TEST_FORBID=CALL/RANK makes a system call fail with EPERM on one rank, or on all with rank -1, by a filter that is installed between MPI_Init and the first call of Tiara. The words "files" and "fsize" instead of a call set limits on the
- * process: no further file descriptors, no file larger than 4 KiB.
+ * TIARA_TEST_FORBID=CALL/RANK makes a system call fail with EPERM on one rank, or on all with rank
+ * -1, by a filter that is installed between MPI_Init and the first call of Tiara. The words "files"
+ * and "fsize" instead of a call set limits on the process: no further file descriptors, no file
+ * larger than 4 KiB.
  */
 /* tiara-test: mpirun 4 TIARA_SHM=off */
 /* tiara-test: mpirun 4 TIARA_SHM=off TIARA_LAYOUT=2x2 */
@@ -20,8 +23,10 @@
 /* tiara-test: mpirun 3 TIARA_TEST_FORBID=memfd_create/1 TIARA_SHM=memfd */
 /* tiara-test: mpirun 3 TIARA_TEST_FORBID=fallocate/0 */
 /* tiara-test: mpirun 3 TIARA_TEST_FORBID=ftruncate/2 */
-/* tiara-test: mpirun 3 TIARA_TEST_FORBID=process_vm_readv/1 OMPI_MCA_btl_vader_single_copy_mechanism=none */
-/* tiara-test: mpirun 3 TIARA_TEST_FORBID=process_vm_readv/-1 TIARA_CMA=on OMPI_MCA_btl_vader_single_copy_mechanism=none */
+/* tiara-test: mpirun 3 TIARA_TEST_FORBID=process_vm_readv/1
+ * OMPI_MCA_btl_vader_single_copy_mechanism=none */
+/* tiara-test: mpirun 3 TIARA_TEST_FORBID=process_vm_readv/-1 TIARA_CMA=on
+ * OMPI_MCA_btl_vader_single_copy_mechanism=none */
 /* tiara-test: mpirun 3 TIARA_TEST_FORBID=socket/1 */
 /* tiara-test: mpirun 3 TIARA_TEST_FORBID=files/1 */
 /* tiara-test: mpirun 4 TIARA_TEST_FORBID=files/3 TIARA_LAYOUT=2x2 */
@@ -67,7 +72,8 @@ static int number_of(const char *name)
     return UNKNOWN;
 }
 
-/* From now on the system call @number fails with EPERM in this thread. False where the system has no filters. */
+/* From now on the system call @number fails with EPERM in this thread. False where the system has
+ * no filters. */
 static bool filter_install(int number)
 {
     struct sock_filter code[] = {
@@ -82,7 +88,8 @@ static bool filter_install(int number)
 }
 
 /*
- * While on, no descriptor beyond those that are open. Only around Tiara's calls, as Check opens a file for every test.
+ * While on, no descriptor beyond those that are open. Only around Tiara's calls, as Check opens a
+ * file for every test.
  */
 static bool files_are_limited;
 static void files_limit(bool on)
@@ -136,8 +143,8 @@ static int count_lines(const char *text)
 }
 
 /*
- * First the set-up, whose words are kept: one rank says that the communicator goes another way, and the rank that was
- * refused says what. Then the work, in silence.
+ * First the set-up, whose words are kept: one rank says that the communicator goes another way, and
+ * the rank that was refused says what. Then the work, in silence.
  */
 static void check_comm(MPI_Comm comm, unsigned salt, int lines_allowed)
 {

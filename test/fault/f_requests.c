@@ -1,6 +1,7 @@
 /*
- * Nonblocking calls that cannot end well: ranks that call differently get an error and no byte outside their buffers, a rank that does not
- * come is waited for as long as TIARA_TIMEOUT says; then all of them go on.
+ * Nonblocking calls that cannot end well: ranks that call differently get an error and no byte
+ * outside their buffers, a rank that does not come is waited for as long as TIARA_TIMEOUT says;
+ * then all of them go on.
  */
 /* tiara-test: mpirun 2 TIARA_WARN=1 TIARA_TIMEOUT=2 */
 /* tiara-test: mpirun 3 */
@@ -13,7 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A blocking and a nonblocking sum on @comm; the latter may be an error where @hurt, but must return. */
+/* A blocking and a nonblocking sum on @comm; the latter may be an error where @hurt, but must
+ * return. */
 static void check_usable(MPI_Comm comm, bool hurt)
 {
     int one = mt_rank + 1, sum = 0, size;

@@ -1,9 +1,10 @@
 /*
- * A rank ends without MPI_Finalize while nonblocking calls are under way, which the others wait for, test, or have given up. The job ends, its
- * status tells, and nothing stays in /dev/shm; also when all end like that, with calls that nobody completed.
+ * A rank ends without MPI_Finalize while nonblocking calls are under way, which the others wait
+ * for, test, or have given up. The job ends, its status tells, and nothing stays in /dev/shm; also
+ * when all end like that, with calls that nobody completed.
  *
- * The program is started by itself and starts MPI jobs of itself, in which TIARA_TEST_ROLE says how to end. The words of mpirun
- * are taken from TIARA_TEST_MPIRUN.
+ * The program is started by itself and starts MPI jobs of itself, in which TIARA_TEST_ROLE says how
+ * to end. The words of mpirun are taken from TIARA_TEST_MPIRUN.
  */
 #include "dying.h"
 #include "test.h"

@@ -1,11 +1,13 @@
 /*
- * A group's exchange without MPI: an allgather over memory that all ranks see, threads or processes.
+ * A group's exchange without MPI: an allgather over memory that all ranks see, threads or
+ * processes.
  *
- * Rounds are numbered. A rank writes its bytes into its slot of the round, then its round number; it reads a
- * peer's slot once that peer's number has come up. Two slots in turn are enough: a rank that writes
- * round k + 2 has seen all in round k + 1, so that all have finished reading round k.
+ * Rounds are numbered. A rank writes its bytes into its slot of the round, then its round number;
+ * it reads a peer's slot once that peer's number has come up. Two slots in turn are enough: a rank
+ * that writes round k + 2 has seen all in round k + 1, so that all have finished reading round k.
  *
- * A rank that leaves early is noticed, and every wait ends after a minute; so a broken test fails and never hangs.
+ * A rank that leaves early is noticed, and every wait ends after a minute; so a broken test fails
+ * and never hangs.
  */
 #ifndef TIARA_TEST_EXCHANGE_H
 #define TIARA_TEST_EXCHANGE_H

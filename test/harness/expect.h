@@ -1,8 +1,9 @@
 /*
  * Expectations for code that runs as a rank, in a thread or a forked process.
  *
- * Check's own assertions leave by a jump, which neither a thread nor a fork survives. An expectation that does not
- * hold is printed and counted; the rank goes on or returns, and the test asserts that the count is 0.
+ * Check's own assertions leave by a jump, which neither a thread nor a fork survives. An
+ * expectation that does not hold is printed and counted; the rank goes on or returns, and the test
+ * asserts that the count is 0.
  */
 #ifndef TIARA_TEST_EXPECT_H
 #define TIARA_TEST_EXPECT_H

@@ -1,5 +1,6 @@
 /*
- * See mpi_device.h. Structures and numbers of CUDA that are needed here stand here, so that the tests are built without its headers.
+ * See mpi_device.h. Structures and numbers of CUDA that are needed here stand here, so that the
+ * tests are built without its headers.
  */
 #include "mpi_device.h"
 #include "mpi_run.h"

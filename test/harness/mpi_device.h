@@ -1,6 +1,7 @@
 /*
- * Memory of CUDA for tests under mpirun, which are not linked with it: the runtime is opened by name, when TIARA_TEST_MEMORY asks for
- * a kind of memory that needs it. So the same programs run without CUDA, on the stand-in for its runtime (test/cuda/cudart) and on GPUs.
+ * Memory of CUDA for tests under mpirun, which are not linked with it: the runtime is opened by
+ * name, when TIARA_TEST_MEMORY asks for a kind of memory that needs it. So the same programs run
+ * without CUDA, on the stand-in for its runtime (test/cuda/cudart) and on GPUs.
  *
  * Rank r of a node works on device r modulo their number.
  */
@@ -24,18 +25,21 @@ enum mt_place {
 };
 
 /*
- * Where this rank's buffers live by TIARA_TEST_MEMORY: one of the above in small letters, "mixed": on the device on even ranks only,
- * whose peers do not know CUDA then, or "mixed-inout": one of the two buffers of each call. @is_result: the buffer that the result
- * goes to. Ends the process when the variable names no kind.
+ * Where this rank's buffers live by TIARA_TEST_MEMORY: one of the above in small letters, "mixed":
+ * on the device on even ranks only, whose peers do not know CUDA then, or "mixed-inout": one of the
+ * two buffers of each call. @is_result: the buffer that the result goes to. Ends the process when
+ * the variable names no kind.
  */
 enum mt_place mt_place_of(bool is_result);
 
 /*
- * Opens the runtime and makes this rank's device current, if this rank's buffers will need it. NULL, or why that is impossible, with
- * static storage. Local; once.
+ * Opens the runtime and makes this rank's device current, if this rank's buffers will need it.
+ * NULL, or why that is impossible, with static storage. Local; once.
  */
 const char *mt_device_open(void);
-/* Memory of @place, not MT_PLACE_HOST, on this rank's device. Failure ends the process. Any thread. */
+/*
+ * Memory of @place, not MT_PLACE_HOST, on this rank's device. Failure ends the process. Any thread.
+ */
 void *mt_device_new(enum mt_place place, size_t bytes);
 void mt_device_free(enum mt_place place, void *at, size_t bytes);
 /* Copies between any two places; done on return. */
@@ -94,11 +98,13 @@ struct mt_cuda {
 };
 /* Valid after mt_device_open() returned NULL and this rank's buffers need CUDA; else NULL. */
 const struct mt_cuda *mt_cuda(void);
-/* The call of the table, which must succeed: else says so and ends the process, as a job without its GPU can only hang. */
+/* The call of the table, which must succeed: else says so and ends the process, as a job without
+ * its GPU can only hang. */
 #define MT_CUDA(call) mt_cuda_must(mt_cuda()->call, #call)
 void mt_cuda_must(int code, const char *call);
 
-/* Calls on @comm that ran on the GPUs, and that were staged through host memory; by this rank's count. Collective. */
+/* Calls on @comm that ran on the GPUs, and that were staged through host memory; by this rank's
+ * count. Collective. */
 struct mt_paths {
     unsigned long long gpus, staged;
 };

@@ -51,7 +51,8 @@ static void open_device(void)
     exit(mt_skip(reason));
 }
 
-/* Again when tests start: Check has taken the signal for itself by then, and would end the process without a word. */
+/* Again when tests start: Check has taken the signal for itself by then, and would end the process
+ * without a word. */
 static void watch_alarm(void)
 {
     signal(SIGALRM, on_alarm);

@@ -147,7 +147,9 @@ const char *mt_oper_name(enum mt_oper oper)
     return names[oper];
 }
 
-/* A value of any kind: bits for integers (sign-extended where signed) and logicals, z for floats. */
+/*
+ * A value of any kind: bits for integers (sign-extended where signed) and logicals, z for floats.
+ */
 struct number {
     uint64_t bits;
     long double complex z;
@@ -363,7 +365,8 @@ static uint64_t fold_bits(enum mt_oper oper, uint64_t a, uint64_t b)
     }
 }
 
-/* acc = acc op x, on a pair when the operator is MINLOC or MAXLOC. Both hold values as loaded from the type. */
+/* acc = acc op x, on a pair when the operator is MINLOC or MAXLOC. Both hold values as loaded from
+ * the type. */
 static void element_fold(
     const struct mt_type *type, enum mt_oper oper, struct number acc[2], const struct number x[2])
 {

@@ -1,10 +1,11 @@
 /*
  * The predefined types and operators, with data and expected results for each: the oracle.
  *
- * An element of a type holds one number, or a number and an index (MINLOC). Data is a pure function of seed, rank
- * and index, so that any rank can compute what any other contributed. Results are exact in any order: integers wrap,
- * floats hold small integers or powers of two; as 8-bit ones count up to 8 only, ranks from the ninth on contribute nothing
- * to their sums and products. So expected values need no tolerance, except for TIARA_AVG.
+ * An element of a type holds one number, or a number and an index (MINLOC). Data is a pure function
+ * of seed, rank and index, so that any rank can compute what any other contributed. Results are
+ * exact in any order: integers wrap, floats hold small integers or powers of two; as 8-bit ones
+ * count up to 8 only, ranks from the ninth on contribute nothing to their sums and products. So
+ * expected values need no tolerance, except for TIARA_AVG.
  */
 #ifndef TIARA_TEST_MPI_TYPE_H
 #define TIARA_TEST_MPI_TYPE_H
@@ -74,19 +75,21 @@ struct mt_case {
     uint64_t seed;
     MPI_Comm comm;
 };
-/* Is data[@count], from element @first of the vector on, the result over @nranks ranks? Else mt_check fails once. */
+/* Is data[@count], from element @first of the vector on, the result over @nranks ranks? Else
+ * mt_check fails once. */
 bool mt_verify(const struct mt_case *c, int nranks, size_t first, size_t count, const void *data);
-/* Calls TIARA_Allreduce and checks result, guards and send buffer by mt_check. Collective over the case's communicator. */
+/* Calls TIARA_Allreduce and checks result, guards and send buffer by mt_check. Collective over the
+ * case's communicator. */
 bool mt_allreduce(const struct mt_case *c);
 /*
- * TIARA_Allreduce for tests that work on arrays, of copies of them in buffers of the memory that is tested. Checks the guards by
- * mt_check; returns what the call returned. Collective over @comm.
+ * TIARA_Allreduce for tests that work on arrays, of copies of them in buffers of the memory that is
+ * tested. Checks the guards by mt_check; returns what the call returned. Collective over @comm.
  */
 int mt_allreduce_arrays(
     const void *in, void *out, size_t count, MPI_Datatype type, MPI_Op op, MPI_Comm comm);
 /*
- * mt_allreduce over @comm for every class of size, several types and operators, in place and not. @salt varies data and
- * sizes; equal on all ranks.
+ * mt_allreduce over @comm for every class of size, several types and operators, in place and not.
+ * @salt varies data and sizes; equal on all ranks.
  */
 void mt_allreduce_all_sizes(MPI_Comm comm, unsigned salt);
 

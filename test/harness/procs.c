@@ -1,6 +1,6 @@
 /*
- * Forked processes as ranks: see procs.h. The exchange lies in a shared anonymous mapping, at the same
- * address in all of them.
+ * Forked processes as ranks: see procs.h. The exchange lies in a shared anonymous mapping, at the
+ * same address in all of them.
  */
 #include "test/harness/procs.h"
 

@@ -1,9 +1,10 @@
 /*
- * A scene: threads as ranks that have all that a call needs, a node's arena, a network and executors.
+ * A scene: threads as ranks that have all that a call needs, a node's arena, a network and
+ * executors.
  *
- * A test writes one function that every rank plays. The actor is the rank's own; what it does goes through the same
- * entries of lib/exec as the library's calls, in the same order. Expected results come from the test data, so that a
- * block at a wrong place, or of an older call, is seen.
+ * A test writes one function that every rank plays. The actor is the rank's own; what it does goes
+ * through the same entries of lib/exec as the library's calls, in the same order. Expected results
+ * come from the test data, so that a block at a wrong place, or of an older call, is seen.
  */
 #ifndef TIARA_TEST_SCENE_H
 #define TIARA_TEST_SCENE_H
@@ -45,12 +46,13 @@ struct tiara_act {
 typedef int (*tiara_play_fn)(struct tiara_actor *actor, void *arg);
 
 /*
- * tiara_scene_run() - play as all ranks of @layout, a text as in tiara_layout_parse(); returns the number of failures
- * A wrong result is a failure too. @arg is the same for all.
+ * tiara_scene_run() - play as all ranks of @layout, a text as in tiara_layout_parse(); returns the
+ * number of failures A wrong result is a failure too. @arg is the same for all.
  */
 int tiara_scene_run(const char *layout, size_t cell_bytes, tiara_play_fn play, void *arg);
 
-/* The plan of @rank with the waits on its node peers. The caller runs tiara_plan_fini() also after an error. */
+/* The plan of @rank with the waits on its node peers. The caller runs tiara_plan_fini() also after
+ * an error. */
 TIARA_MUST_USE enum tiara_err tiara_scene_plan(const struct tiara_layout *layout, int rank,
     const struct tiara_algo *algo, const struct tiara_algo_opts *opts, struct tiara_plan *plan_out);
 
@@ -63,9 +65,9 @@ TIARA_MUST_USE enum tiara_err tiara_actor_call(
     struct tiara_actor *actor, const struct tiara_act *act, const int64_t *in, int64_t *out);
 
 /*
- * tiara_actor_perform() - the call on data of @round, and a look at the result
- * A wrong result is counted in the actor and printed, and is no error; so that all ranks go on together. When the call fails,
- * the peers are told.
+ * tiara_actor_perform() - the call on data of @round, and a look at the result A wrong result is
+ * counted in the actor and printed, and is no error; so that all ranks go on together. When the
+ * call fails, the peers are told.
  */
 TIARA_MUST_USE enum tiara_err tiara_actor_perform(
     struct tiara_actor *actor, const struct tiara_act *act, int round);

@@ -8,7 +8,8 @@
 
 /*
  * tiara_threads_run() - run @fn as @nranks ranks, each a thread; returns the sum of their failures
- * A rank that returns leaves the group. @arg is the same for all. A thread that cannot be started is a failure.
+ * A rank that returns leaves the group. @arg is the same for all. A thread that cannot be started
+ * is a failure.
  */
 int tiara_threads_run(int nranks, tiara_rank_fn fn, void *arg);
 

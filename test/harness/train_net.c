@@ -49,7 +49,8 @@ static double uniform(uint64_t a, uint64_t b)
     return (double)((x ^ (x >> 31)) >> 11) * 0x1p-53;
 }
 
-/* Weights of a size that keeps the outputs of tanh layers from dying out or saturating; biases of zero. */
+/* Weights of a size that keeps the outputs of tanh layers from dying out or saturating; biases of
+ * zero. */
 void train_params_init(double *params, uint64_t seed)
 {
     memset(params, 0, train_params() * sizeof *params);
@@ -162,7 +163,9 @@ static void begin_backward(struct train_batch *b, double *delta)
         delta[i] /= (double)b->n;
 }
 
-/* Derivatives by the outputs of the layer below, before its tanh, whose derivative is 1 - tanh^2. */
+/*
+ * Derivatives by the outputs of the layer below, before its tanh, whose derivative is 1 - tanh^2.
+ */
 static void descend(const struct train_batch *b, const double *params, int layer,
     const double *delta, double *below)
 {

@@ -1,10 +1,13 @@
 /*
- * A small network for the examples of test/train: a multilayer perceptron that tells the arms of a spiral apart, in plain C.
+ * A small network for the examples of test/train: a multilayer perceptron that tells the arms of a
+ * spiral apart, in plain C.
  *
- * Everything is a pure function of a seed and of indices: the samples, the parameters at the start. Arithmetic is in double and in a
- * fixed order, so that what two programs compute from the same numbers has the same bits.
+ * Everything is a pure function of a seed and of indices: the samples, the parameters at the start.
+ * Arithmetic is in double and in a fixed order, so that what two programs compute from the same
+ * numbers has the same bits.
  *
- * Parameters lie in one array: the weights of all layers, then the biases of all layers. Gradients lie alike.
+ * Parameters lie in one array: the weights of all layers, then the biases of all layers. Gradients
+ * lie alike.
  */
 #ifndef TIARA_TEST_TRAIN_NET_H
 #define TIARA_TEST_TRAIN_NET_H
@@ -48,7 +51,8 @@ void train_load(struct train_batch *b, uint64_t seed, size_t first);
 /* The mean loss (cross entropy, in nats) of the batch. */
 double train_forward(struct train_batch *b, const double *params);
 /*
- * Derivatives of the mean loss by the parameters of @layer, into @grads. To be called for the last layer first, then for each below.
+ * Derivatives of the mean loss by the parameters of @layer, into @grads. To be called for the last
+ * layer first, then for each below.
  */
 void train_backward(struct train_batch *b, const double *params, double *grads, int layer);
 
@@ -64,9 +68,10 @@ struct train_run {
     int ranks;
 };
 /*
- * The training of @run by one process alone: it works off the shares of all ranks, adds their gradients in rank order and divides by the
- * number of ranks. Returns the loss of the last step; @params: [train_params()] result. What data-parallel training computes too, but for
- * the order of additions.
+ * The training of @run by one process alone: it works off the shares of all ranks, adds their
+ * gradients in rank order and divides by the number of ranks. Returns the loss of the last step;
+ * @params: [train_params()] result. What data-parallel training computes too, but for the order of
+ * additions.
  */
 double train_alone(
     const struct train_run *run, double *params, train_update_fn update, void *state);

@@ -206,7 +206,8 @@ void suite_open_repeats(struct suite_rank *r)
     }
 }
 
-/* Opens, with what was prepared to fail; true when that succeeded on all ranks. An error must be the same on all. */
+/* Opens, with what was prepared to fail; true when that succeeded on all ranks. An error must be
+ * the same on all. */
 static bool open_same(struct suite_rank *r, const struct tiara_xport_group *group,
     enum tiara_err expected, void (*undo)(struct suite_rank *r))
 {
@@ -267,7 +268,8 @@ void suite_open_exchange_fails(struct suite_rank *r)
     struct suite_holdings before = suite_holdings(r), after;
     bool opened = false;
 
-    /* A window cannot be freed when its ranks cannot agree, and an MPI may mind that in MPI_Finalize. */
+    /* A window cannot be freed when its ranks cannot agree, and an MPI may mind that in
+     * MPI_Finalize. */
     for (int n = 1; n < 20 && !opened && r->suite->ranks != TIARA_SUITE_MPI; n++) {
         struct failing_exchange f = {r->group, n};
         struct tiara_xport_group group = *r->group;

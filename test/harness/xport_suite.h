@@ -1,9 +1,10 @@
 /*
- * The conformance suite of transports: what lib/xport/xport.h promises, as cases that run on every row.
+ * The conformance suite of transports: what lib/xport/xport.h promises, as cases that run on every
+ * row.
  *
- * A case is run by all ranks of a group at once, threads, forked processes or MPI's. Its first argument says
- * what may be looked at besides: with MPI in the process its descriptors change by themselves, and a bad address is
- * an error only where it is another process's.
+ * A case is run by all ranks of a group at once, threads, forked processes or MPI's. Its first
+ * argument says what may be looked at besides: with MPI in the process its descriptors change by
+ * themselves, and a bad address is an error only where it is another process's.
  */
 #ifndef TIARA_TEST_XPORT_SUITE_H
 #define TIARA_TEST_XPORT_SUITE_H
@@ -25,8 +26,8 @@ struct tiara_xport_suite {
 /* How many cases there are, and the name of one. */
 int tiara_xport_suite_count(void);
 const char *tiara_xport_suite_name(int i);
-/* Runs case @i as one rank of @group (whose params the row understands); returns this rank's failures. A case
- * for something that the row does not promise passes. Collective over @group. */
+/* Runs case @i as one rank of @group (whose params the row understands); returns this rank's
+ * failures. A case for something that the row does not promise passes. Collective over @group. */
 int tiara_xport_suite_run(
     const struct tiara_xport_suite *suite, int i, const struct tiara_xport_group *group);
 

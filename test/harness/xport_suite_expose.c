@@ -60,7 +60,8 @@ void suite_expose_nothing(struct suite_rank *r)
 #define WORDS 40
 #define ROUNDS 1000
 
-/* What a rank writes in expose_flag_orders_data; two sets of words in turn, as all must have read the last but one. */
+/* What a rank writes in expose_flag_orders_data; two sets of words in turn, as all must have read
+ * the last but one. */
 struct flagged {
     tiara_u64 flag;
     uint64_t words[2][WORDS];
@@ -118,7 +119,9 @@ void suite_expose_two(struct suite_rank *r)
     suite_sync(r);
     for (int peer = 0; peer < r->size; peer++)
         EXPECT(&r->expect, suite_holds(r->row->base(a, peer), 100 + (unsigned)peer, 10000));
-    /* Ranks close at different times: what a peer has closed stays readable until one's own close. */
+    /*
+     * Ranks close at different times: what a peer has closed stays readable until one's own close.
+     */
     suite_close(r, a);
     for (int peer = 0; peer < r->size; peer++)
         EXPECT(&r->expect, suite_holds(r->row->base(b, peer), 200 + (unsigned)peer, 70000));

@@ -188,7 +188,8 @@ static void mismatch_try(struct suite_rank *r, void *x, size_t sent, size_t expe
     side_finish(r, x, &send);
 }
 
-/* Messages that are too long, and how an MPI may fail to notice: see the top of lib/xport/xport_mpi.c. */
+/* Messages that are too long, and how an MPI may fail to notice: see the top of
+ * lib/xport/xport_mpi.c. */
 static bool is_mismatch_safe(const struct suite_rank *r, size_t sent, size_t expected)
 {
     return r->suite->ranks != TIARA_SUITE_MPI || sent < expected || (r->size > 1 && sent < 4000);

@@ -1,5 +1,6 @@
 /*
- * What the files of the conformance suite share: a rank, objects, waiting, and what the process holds.
+ * What the files of the conformance suite share: a rank, objects, waiting, and what the process
+ * holds.
  */
 #ifndef TIARA_TEST_XPORT_SUITE_PRIV_H
 #define TIARA_TEST_XPORT_SUITE_PRIV_H
@@ -38,13 +39,15 @@ bool suite_holds(const unsigned char *at, uint64_t key, size_t len);
 bool suite_word_wait(struct suite_rank *r, const void *word, uint64_t value);
 /* Tests @req until it is done or in error; TIARA_ERR_TIMEOUT when that takes too long. */
 enum tiara_err suite_req_wait(struct suite_rank *r, void *x, struct tiara_xport_req *req);
-/* Collective, between calls: what the process holds while all ranks do nothing. Zeroes where it cannot be told. */
+/* Collective, between calls: what the process holds while all ranks do nothing. Zeroes where it
+ * cannot be told. */
 struct suite_holdings suite_holdings(struct suite_rank *r);
 bool suite_holdings_equal(const struct suite_holdings *a, const struct suite_holdings *b);
 
 typedef void (*suite_case_fn)(struct suite_rank *r);
 
-/* Cases by file: xport_suite_open.c, _expose.c, _message.c. Each says first what the row must promise. */
+/* Cases by file: xport_suite_open.c, _expose.c, _message.c. Each says first what the row must
+ * promise. */
 void suite_open_repeats(struct suite_rank *r);
 void suite_open_allocation_fails(struct suite_rank *r);
 void suite_open_exchange_fails(struct suite_rank *r);

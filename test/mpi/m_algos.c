@@ -1,6 +1,6 @@
 /*
- * Every algorithm, inter-node algorithm, number of leaders, chunk size and number of slots that can be chosen by a variable: the
- * result is right whether or not the choice fits the layout.
+ * Every algorithm, inter-node algorithm, number of leaders, chunk size and number of slots that can
+ * be chosen by a variable: the result is right whether or not the choice fits the layout.
  */
 /* tiara-test: mpirun 2 TIARA_ALGO=mpi */
 /* tiara-test: mpirun 5 TIARA_ALGO=ring */
@@ -20,32 +20,49 @@
 /* tiara-test: mpirun 4 TIARA_ALGO=direct TIARA_LAYOUT=2x2 */
 /* tiara-test: mpirun 4 TIARA_ALGO=ring TIARA_LAYOUT=2x2:rr */
 /* tiara-test: mpirun 4 TIARA_ALGO=hier-chain TIARA_LAYOUT=2x2 */
-/* tiara-test: mpirun 4 TIARA_ALGO=hier TIARA_LAYOUT=2x2:rr TIARA_INTER=recursive-doubling TIARA_LEADERS=1 */
+/* tiara-test: mpirun 4 TIARA_ALGO=hier TIARA_LAYOUT=2x2:rr TIARA_INTER=recursive-doubling
+ * TIARA_LEADERS=1 */
 /* tiara-test: mpirun 4 TIARA_ALGO=hier TIARA_LAYOUT=3+1 TIARA_INTER=rabenseifner TIARA_LEADERS=2 */
 /* tiara-test: mpirun 6 TIARA_LAYOUT=1+2+3 TIARA_INTER=tree TIARA_CHUNK=4k */
 /* tiara-test: mpirun 6 TIARA_LAYOUT=2x3:rr TIARA_INTER=ring TIARA_LEADERS=3 TIARA_SLOTS=1 */
-/* tiara-test: mpirun 6 TIARA_LAYOUT=3x2 TIARA_INTER=reduce-bcast TIARA_LEADERS=100 TIARA_SLOTS=8 TIARA_CHUNK=2k */
+/* tiara-test: mpirun 6 TIARA_LAYOUT=3x2 TIARA_INTER=reduce-bcast TIARA_LEADERS=100 TIARA_SLOTS=8
+ * TIARA_CHUNK=2k */
 /* tiara-test: mpirun 6 TIARA_LAYOUT=3x2 TIARA_INTER=double-tree TIARA_CHUNK=1g */
-/* tiara-test: mpirun 6 TIARA_LAYOUT=0,1,1,0,2,0 TIARA_INTER=direct TIARA_CHUNK=1 TIARA_TEST_SWEEP=0 */
+/*
+ * tiara-test: mpirun 6 TIARA_LAYOUT=0,1,1,0,2,0 TIARA_INTER=direct TIARA_CHUNK=1 TIARA_TEST_SWEEP=0
+ */
 /* tiara-test: mpirun 2 TIARA_ISA=portable TIARA_CELL_STORE=plain TIARA_CMA=off */
 /* tiara-test: mpirun 3 TIARA_ISA=avx2 TIARA_CELL_STORE=stream TIARA_CMA=on */
 /* tiara-test: mpirun 2 TIARA_CELL_STORE=string TIARA_SPIN=0 */
-/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_ALGO=direct TIARA_ONE_SHOT=1m */
-/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_ALGO=direct TIARA_ONE_SHOT=1 TIARA_CUDA_MAP=no */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_ALGO=direct
+ * TIARA_ONE_SHOT=1m */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_ALGO=direct
+ * TIARA_ONE_SHOT=1 TIARA_CUDA_MAP=no */
 /* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_ONE_SHOT=1 */
 /* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_ALGO=node-ring */
-/* tiara-test: mpirun 3 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_ALGO=node-ring TIARA_CUDA_CELL=65536 TIARA_CHUNK=16k */
+/* tiara-test: mpirun 3 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_ALGO=node-ring
+ * TIARA_CUDA_CELL=65536 TIARA_CHUNK=16k */
 /* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 STANDIN_PEERS=ring */
-/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_CUDA_CELL=65536 TIARA_CHUNK=16k */
-/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_CUDA_CELL=65536 TIARA_CHUNK=16k TIARA_LAYOUT=2x2 */
-/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=2x2 TIARA_CUDA_AWARE=on */
-/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=2x2 TIARA_CUDA_AWARE=off STANDIN_PEERS=ring */
-/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=3+1 TIARA_ALGO=hier TIARA_LEADERS=1 TIARA_INTER=recursive-doubling */
-/* tiara-test: mpirun 6 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=3x2 TIARA_INTER=ring TIARA_SLOTS=4 TIARA_CHUNK=16k */
-/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=2x2:rr TIARA_ALGO=hier-chain */
-/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=2x2 TIARA_ALGO=ring */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_CUDA_CELL=65536
+ * TIARA_CHUNK=16k */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_CUDA_CELL=65536
+ * TIARA_CHUNK=16k TIARA_LAYOUT=2x2 */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=2x2
+ * TIARA_CUDA_AWARE=on */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=2x2
+ * TIARA_CUDA_AWARE=off STANDIN_PEERS=ring */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=3+1 TIARA_ALGO=hier
+ * TIARA_LEADERS=1 TIARA_INTER=recursive-doubling */
+/* tiara-test: mpirun 6 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=3x2
+ * TIARA_INTER=ring TIARA_SLOTS=4 TIARA_CHUNK=16k */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=2x2:rr
+ * TIARA_ALGO=hier-chain */
+/*
+ * tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=2x2 TIARA_ALGO=ring
+ */
 /* tiara-test: mpirun 3 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_ALGO=mpi */
-/* tiara-test: mpirun 3 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 STANDIN_PEERS=none TIARA_CUDA_CELL=65536 TIARA_CHUNK=16k */
+/* tiara-test: mpirun 3 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 STANDIN_PEERS=none
+ * TIARA_CUDA_CELL=65536 TIARA_CHUNK=16k */
 #include "mpi_run.h"
 #include "mpi_type.h"
 #include "tiara.h"

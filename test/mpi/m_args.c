@@ -1,6 +1,6 @@
 /*
- * Wrong arguments on all ranks, and calls that differ between ranks: an error of the right class, never a hang, no byte
- * written outside the buffers, and the library remains usable.
+ * Wrong arguments on all ranks, and calls that differ between ranks: an error of the right class,
+ * never a hang, no byte written outside the buffers, and the library remains usable.
  */
 /* tiara-test: mpirun 1 */
 /* tiara-test: mpirun 2 */
@@ -167,8 +167,8 @@ START_TEST(test_args_errors_go_to_the_communicator_s_handler)
 END_TEST
 
 /*
- * One call in which rank @odd differs from the others. Every rank must return; at least one must see it; nobody writes
- * past what its own arguments allow. The communicator goes on working.
+ * One call in which rank @odd differs from the others. Every rank must return; at least one must
+ * see it; nobody writes past what its own arguments allow. The communicator goes on working.
  */
 struct mismatch {
     const char *what;

@@ -1,5 +1,6 @@
 /*
- * Communicators of every origin and shape, used one after the other, interleaved, and after others were freed.
+ * Communicators of every origin and shape, used one after the other, interleaved, and after others
+ * were freed.
  */
 /* tiara-test: mpirun 1 */
 /* tiara-test: mpirun 2 */
@@ -49,7 +50,8 @@ START_TEST(test_comms_self_copies)
 }
 END_TEST
 
-/* All ways of splitting: halves at once, one rank of each pair, singles, everyone but one, reversed and shuffled order. */
+/* All ways of splitting: halves at once, one rank of each pair, singles, everyone but one, reversed
+ * and shuffled order. */
 START_TEST(test_comms_split_any_way_are_right)
 {
     const int colours[] = {mt_rank < mt_size / 2, mt_rank % 2, mt_rank / 2, mt_rank, 0, 0,
@@ -105,7 +107,9 @@ START_TEST(test_comms_idup_used_in_reverse_order)
 }
 END_TEST
 
-/* State is made for a communicator, not inherited by its copies; and it outlives neither of them. */
+/*
+ * State is made for a communicator, not inherited by its copies; and it outlives neither of them.
+ */
 START_TEST(test_comms_dup_outlives_its_parent)
 {
     MPI_Comm parent, child, grandchild;
@@ -124,7 +128,8 @@ START_TEST(test_comms_dup_outlives_its_parent)
 }
 END_TEST
 
-/* Two communicators of one group share memory perhaps, but not calls. Ranks are not in step between them. */
+/* Two communicators of one group share memory perhaps, but not calls. Ranks are not in step between
+ * them. */
 START_TEST(test_comms_of_the_same_group_interleave)
 {
     MPI_Comm a, b;

@@ -1,6 +1,7 @@
 /*
- * User-defined operators: on derived types with holes, odd extents and lower bounds, without commutativity, on every
- * layout. An operator sees only what the standard allows it to see: the handle of the call and 1 to count elements.
+ * User-defined operators: on derived types with holes, odd extents and lower bounds, without
+ * commutativity, on every layout. An operator sees only what the standard allows it to see: the
+ * handle of the call and 1 to count elements.
  */
 /* tiara-test: mpirun 1 */
 /* tiara-test: mpirun 2 */
@@ -32,7 +33,9 @@ enum {
     HOLE = 0x5c
 };
 
-/* What the running operator may expect, and what it saw; operators have no argument of their own. */
+/*
+ * What the running operator may expect, and what it saw; operators have no argument of their own.
+ */
 static struct {
     MPI_Datatype type;
     int count;
@@ -108,8 +111,8 @@ static void sum_three_ints_moved(void *in, void *inout, int *len, MPI_Datatype *
 }
 
 /*
- * Every second of six ints in an element of @extent bytes. data[0] is the first byte of the first element's extent, and
- * the ints begin @skip bytes after it.
+ * Every second of six ints in an element of @extent bytes. data[0] is the first byte of the first
+ * element's extent, and the ints begin @skip bytes after it.
  */
 static void check_three_ints(
     MPI_Datatype type, size_t extent, size_t skip, int count, bool in_place)
@@ -188,8 +191,9 @@ START_TEST(test_resized_types_with_lower_bounds_are_right)
 END_TEST
 
 /*
- * The data lies at negative, then at positive displacements from the address that is passed. Long vectors only when
- * everything is asked for: Open MPI 4.1.4's ring damages memory with them, and they may be passed on to it.
+ * The data lies at negative, then at positive displacements from the address that is passed. Long
+ * vectors only when everything is asked for: Open MPI 4.1.4's ring damages memory with them, and
+ * they may be passed on to it.
  */
 START_TEST(test_displaced_types_are_right)
 {
@@ -271,7 +275,9 @@ START_TEST(test_struct_is_right)
 }
 END_TEST
 
-/* A word of up to 16 letters, one per rank: its letters tell who was combined, and in which order. */
+/*
+ * A word of up to 16 letters, one per rank: its letters tell who was combined, and in which order.
+ */
 struct word {
     int length;
     char text[28];
@@ -324,7 +330,8 @@ START_TEST(test_operator_without_commutativity_runs_in_rank_order)
 }
 END_TEST
 
-/* inout = in x inout, 2x2 matrices of wrapping integers on the predefined type, four to an element of a derived one. */
+/* inout = in x inout, 2x2 matrices of wrapping integers on the predefined type, four to an element
+ * of a derived one. */
 static void multiply_matrices(void *in, void *inout, int *len, MPI_Datatype *type)
 {
     op_enter(len, type);
@@ -421,7 +428,8 @@ START_TEST(test_huge_elements_and_predefined_types_are_right)
 }
 END_TEST
 
-/* A handle that MPI gives out again after it was freed must not meet what was remembered about the old one. */
+/* A handle that MPI gives out again after it was freed must not meet what was remembered about the
+ * old one. */
 START_TEST(test_freed_types_and_operators_are_forgotten)
 {
     for (int k = 0; k < 200; k++) {

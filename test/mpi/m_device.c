@@ -1,29 +1,40 @@
 /*
- * Which way calls on GPU memory go: to the GPUs, or staged through host memory. The result is right either way; so the counters of
- * the report are what tells a library whose kernels run from one that copies everything to the host.
+ * Which way calls on GPU memory go: to the GPUs, or staged through host memory. The result is right
+ * either way; so the counters of the report are what tells a library whose kernels run from one
+ * that copies everything to the host.
  *
- * TIARA_TEST_SMALL and TIARA_TEST_LARGE say what is expected of short and of long vectors: gpus, staged or host, for buffers that
- * are host memory to the library.
+ * TIARA_TEST_SMALL and TIARA_TEST_LARGE say what is expected of short and of long vectors: gpus,
+ * staged or host, for buffers that are host memory to the library.
  */
 /* tiara-test: mpirun 1 TIARA_TEST_MEMORY=device TIARA_TEST_SMALL=any TIARA_TEST_LARGE=any */
 /* tiara-test: mpirun 2 TIARA_TEST_MEMORY=device TIARA_TEST_SMALL=gpus TIARA_TEST_LARGE=gpus */
 /* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SMALL=gpus TIARA_TEST_LARGE=gpus */
 /* tiara-test: mpirun 5 TIARA_TEST_MEMORY=device TIARA_TEST_SMALL=gpus TIARA_TEST_LARGE=gpus */
-/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SMALL=staged TIARA_TEST_LARGE=gpus TIARA_LAYOUT=2x2 */
-/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SMALL=staged TIARA_TEST_LARGE=gpus TIARA_LAYOUT=3+1 */
-/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SMALL=gpus TIARA_TEST_LARGE=gpus STANDIN_PEERS=ring */
-/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SMALL=staged TIARA_TEST_LARGE=staged STANDIN_PEERS=none */
-/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SMALL=gpus TIARA_TEST_LARGE=gpus STANDIN_PEERS_BROKEN=1-2 */
-/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SMALL=staged TIARA_TEST_LARGE=staged STANDIN_PEERS=ring STANDIN_PEERS_BROKEN=1-2 */
-/* tiara-test: mpirun 2 TIARA_TEST_MEMORY=device TIARA_TEST_SMALL=gpus TIARA_TEST_LARGE=gpus TIARA_CUDA_MAP=no */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SMALL=staged TIARA_TEST_LARGE=gpus
+ * TIARA_LAYOUT=2x2 */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SMALL=staged TIARA_TEST_LARGE=gpus
+ * TIARA_LAYOUT=3+1 */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SMALL=gpus TIARA_TEST_LARGE=gpus
+ * STANDIN_PEERS=ring */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SMALL=staged TIARA_TEST_LARGE=staged
+ * STANDIN_PEERS=none */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SMALL=gpus TIARA_TEST_LARGE=gpus
+ * STANDIN_PEERS_BROKEN=1-2 */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SMALL=staged TIARA_TEST_LARGE=staged
+ * STANDIN_PEERS=ring STANDIN_PEERS_BROKEN=1-2 */
+/* tiara-test: mpirun 2 TIARA_TEST_MEMORY=device TIARA_TEST_SMALL=gpus TIARA_TEST_LARGE=gpus
+ * TIARA_CUDA_MAP=no */
 /* tiara-test: mpirun 2 TIARA_TEST_MEMORY=pool TIARA_TEST_SMALL=gpus TIARA_TEST_LARGE=gpus */
 /* tiara-test: mpirun 2 TIARA_TEST_MEMORY=vmm TIARA_TEST_SMALL=gpus TIARA_TEST_LARGE=gpus */
 /* tiara-test: mpirun 2 TIARA_TEST_MEMORY=sub TIARA_TEST_SMALL=gpus TIARA_TEST_LARGE=gpus */
 /* tiara-test: mpirun 2 TIARA_TEST_MEMORY=managed TIARA_TEST_SMALL=host TIARA_TEST_LARGE=host */
-/* tiara-test: mpirun 2 TIARA_TEST_MEMORY=pinned TIARA_TEST_SMALL=host TIARA_TEST_LARGE=host TIARA_CUDA=off */
+/* tiara-test: mpirun 2 TIARA_TEST_MEMORY=pinned TIARA_TEST_SMALL=host TIARA_TEST_LARGE=host
+ * TIARA_CUDA=off */
 /* tiara-test: mpirun 4 TIARA_TEST_MEMORY=mixed TIARA_TEST_SMALL=staged TIARA_TEST_LARGE=staged */
-/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=mixed TIARA_TEST_SMALL=staged TIARA_TEST_LARGE=staged TIARA_LAYOUT=2x2 */
-/* tiara-test: mpirun 3 TIARA_TEST_MEMORY=mixed-inout TIARA_TEST_SMALL=staged TIARA_TEST_LARGE=staged */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=mixed TIARA_TEST_SMALL=staged TIARA_TEST_LARGE=staged
+ * TIARA_LAYOUT=2x2 */
+/* tiara-test: mpirun 3 TIARA_TEST_MEMORY=mixed-inout TIARA_TEST_SMALL=staged
+ * TIARA_TEST_LARGE=staged */
 #include "mpi_run.h"
 #include "mpi_type.h"
 #include "tiara.h"
@@ -37,7 +48,8 @@ enum {
     SMALL = 16, /* bytes: below every threshold */
     LARGE = 80000, /* above those between nodes */
     MAPPED =
-        1100000 /* above that of mapping peers' buffers; of few elements, as the oracle takes its time */
+        /* above that of mapping peers' buffers; of few elements, as the oracle takes its time */
+        1100000
 };
 
 static bool is_host(bool result)
@@ -46,7 +58,8 @@ static bool is_host(bool result)
     return place == MT_PLACE_HOST || place == MT_PLACE_MANAGED || place == MT_PLACE_PINNED;
 }
 
-/* Whether @paths has grown since @before by one call as @wanted. @in_place: the input is no buffer of its own. */
+/* Whether @paths has grown since @before by one call as @wanted. @in_place: the input is no buffer
+ * of its own. */
 static void check_path(const char *what, const char *wanted, bool in_place,
     const struct mt_paths *before, const struct mt_paths *after)
 {
@@ -172,7 +185,9 @@ START_TEST(test_device_halves_go_the_expected_way)
 }
 END_TEST
 
-/* What is true of one communicator is true of the next, made after it, and of a part of the ranks. */
+/*
+ * What is true of one communicator is true of the next, made after it, and of a part of the ranks.
+ */
 START_TEST(test_device_other_communicators_are_right)
 {
     for (int k = 0; k < 4; k++) {

@@ -1,7 +1,7 @@
 /*
- * What goes over the links between the GPUs of a node: the bytes that kernels read from peers' memory, counted by the kernels' build
- * for the CPU. A large all-reduce moves 2 (L - 1) / L vectors into each GPU, whatever the way; with one launch a call, in which no
- * step comes back to the host.
+ * What goes over the links between the GPUs of a node: the bytes that kernels read from peers'
+ * memory, counted by the kernels' build for the CPU. A large all-reduce moves 2 (L - 1) / L vectors
+ * into each GPU, whatever the way; with one launch a call, in which no step comes back to the host.
  *
  * Needs the stand-in for the CUDA runtime: a GPU does not count.
  */
@@ -9,7 +9,8 @@
 /* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_ONE_SHOT=1 */
 /* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_ONE_SHOT=1 TIARA_CUDA_MAP=no */
 /* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_ONE_SHOT=1 STANDIN_PEERS=ring */
-/* tiara-test: mpirun 3 TIARA_TEST_MEMORY=device TIARA_ONE_SHOT=1 TIARA_ALGO=node-ring TIARA_CUDA_CELL=65536 */
+/* tiara-test: mpirun 3 TIARA_TEST_MEMORY=device TIARA_ONE_SHOT=1 TIARA_ALGO=node-ring
+ * TIARA_CUDA_CELL=65536 */
 #include "mpi_buf.h"
 #include "mpi_run.h"
 #include "tiara.h"
@@ -30,7 +31,8 @@ static const uint64_t *counter(const char *name)
     return handle ? dlsym(handle, name) : NULL;
 }
 
-/* Elements of a vector that all numbers of ranks up to 4 divide into whole lines of 64 bytes, for a count of @about. */
+/* Elements of a vector that all numbers of ranks up to 4 divide into whole lines of 64 bytes, for a
+ * count of @about. */
 static size_t even_count(size_t about)
 {
     size_t unit = 16 * 12;

@@ -1,6 +1,7 @@
 /*
- * What the library keeps about GPU memory, and what it must not: buffers at every alignment, freed and allocated again at the same
- * place, by the thousand; work of other streams; and pointers that are none.
+ * What the library keeps about GPU memory, and what it must not: buffers at every alignment, freed
+ * and allocated again at the same place, by the thousand; work of other streams; and pointers that
+ * are none.
  */
 /* tiara-test: mpirun 2 TIARA_TEST_MEMORY=device */
 /* tiara-test: mpirun 3 TIARA_TEST_MEMORY=device TIARA_CUDA_MAP=no TIARA_TEST_SWEEP=0 */
@@ -76,7 +77,8 @@ END_TEST
 
 /* ---- handles ---- */
 
-/* The allocator gives the same addresses again, to other sizes: what peers have mapped there is old. */
+/* The allocator gives the same addresses again, to other sizes: what peers have mapped there is
+ * old. */
 START_TEST(test_device_memory_allocated_again_is_new)
 {
     static const size_t counts[] = {400000, 3, 270000, 20000, 400000};
@@ -100,7 +102,8 @@ static int count_mappings(void)
     return n;
 }
 
-/* @n calls in place, each on a buffer of its own; sizes for all paths, the one that maps peers' buffers too. */
+/* @n calls in place, each on a buffer of its own; sizes for all paths, the one that maps peers'
+ * buffers too. */
 static void use_buffers(int n, size_t elems)
 {
     static float view[400000], back[400000];
@@ -146,7 +149,8 @@ static void hold(void *arg)
         --*turns;
 }
 
-/* Work that was enqueued in another stream, and waited for, is the input; and the result is there for a stream that waits for nobody. */
+/* Work that was enqueued in another stream, and waited for, is the input; and the result is there
+ * for a stream that waits for nobody. */
 START_TEST(test_device_work_that_was_waited_for_is_seen)
 {
     mt_stream before, after;
@@ -213,8 +217,8 @@ static void *foreign_pointer(void **keep_out)
 }
 
 /*
- * A call in which rank 0 passes @wrong, as input or as result. All ranks get an error, rank 0 says what is wrong, and the
- * communicator goes on.
+ * A call in which rank 0 passes @wrong, as input or as result. All ranks get an error, rank 0 says
+ * what is wrong, and the communicator goes on.
  */
 static void check_wrong(const char *what, void *wrong, int count, bool is_input)
 {

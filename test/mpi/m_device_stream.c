@@ -1,6 +1,7 @@
 /*
- * TIARA_Allreduce_on_stream: the call takes its place among the copies of a stream, and no host waits in between; alone, in two streams,
- * beside blocking calls, captured into a graph, and across nodes with a thread that drives the network and without one.
+ * TIARA_Allreduce_on_stream: the call takes its place among the copies of a stream, and no host
+ * waits in between; alone, in two streams, beside blocking calls, captured into a graph, and across
+ * nodes with a thread that drives the network and without one.
  *
  * TIARA_TEST_MULTIPLE=1 initialises MPI with MPI_THREAD_MULTIPLE.
  */
@@ -10,9 +11,12 @@
 /* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 STANDIN_PEERS=ring */
 /* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 STANDIN_PEERS=none */
 /* tiara-test: mpirun 2 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 STANDIN_DELAY_US=2000 */
-/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=2x2 TIARA_TEST_NODES=2 */
-/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=2x2 TIARA_TEST_NODES=2 TIARA_TEST_MULTIPLE=1 */
-/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=3+1 TIARA_TEST_NODES=2 TIARA_TEST_MULTIPLE=1 STANDIN_DELAY_US=1000 */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=2x2
+ * TIARA_TEST_NODES=2 */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=2x2
+ * TIARA_TEST_NODES=2 TIARA_TEST_MULTIPLE=1 */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=3+1
+ * TIARA_TEST_NODES=2 TIARA_TEST_MULTIPLE=1 STANDIN_DELAY_US=1000 */
 #include "mpi_run.h"
 #include "mpi_type.h"
 #include "tiara.h"
@@ -25,7 +29,8 @@ enum {
     ROOM = 400000 /* ints of a lane */
 };
 
-/* A stream, and what flows through it: pinned input to device memory, a call, and pinned output. Parts of all four arrays are used once. */
+/* A stream, and what flows through it: pinned input to device memory, a call, and pinned output.
+ * Parts of all four arrays are used once. */
 struct lane {
     mt_stream stream;
     int *input, *output; /* [ROOM], pinned */
@@ -138,7 +143,8 @@ START_TEST(test_stream_calls_are_ordered_among_copies)
 }
 END_TEST
 
-/* Each call may overtake those of the other stream as far as its stream goes; the communicator's memory serves both. */
+/* Each call may overtake those of the other stream as far as its stream goes; the communicator's
+ * memory serves both. */
 START_TEST(test_stream_calls_in_two_streams_are_right)
 {
     enum {
@@ -162,7 +168,8 @@ START_TEST(test_stream_calls_in_two_streams_are_right)
 }
 END_TEST
 
-/* Blocking calls between enqueued ones, without a wait for the stream: on host memory, and on GPU memory of their own. */
+/* Blocking calls between enqueued ones, without a wait for the stream: on host memory, and on GPU
+ * memory of their own. */
 START_TEST(test_stream_calls_beside_blocking_ones_are_right)
 {
     struct lane lane = lane_new(MPI_COMM_WORLD);
@@ -338,7 +345,8 @@ START_TEST(test_stream_graph_launches_may_pile_up)
 }
 END_TEST
 
-/* Where a call cannot be captured, it is refused on all ranks alike, and the communicator goes on. @warm: after a call of the kind. */
+/* Where a call cannot be captured, it is refused on all ranks alike, and the communicator goes on.
+ * @warm: after a call of the kind. */
 static void check_refused(MPI_Comm comm, bool warm)
 {
     struct lane lane = lane_new(comm);

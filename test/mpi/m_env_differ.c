@@ -1,7 +1,7 @@
 /*
- * Variables whose values differ between ranks, as they do when a launcher does not pass them on to all nodes: the ranks
- * agree on one, and the results are right. TIARA_TEST_VARY=NAME/A/B gives NAME=A to rank 0, B to rank 1, A to rank 2 ...; the
- * value "unset" unsets it.
+ * Variables whose values differ between ranks, as they do when a launcher does not pass them on to
+ * all nodes: the ranks agree on one, and the results are right. TIARA_TEST_VARY=NAME/A/B gives
+ * NAME=A to rank 0, B to rank 1, A to rank 2 ...; the value "unset" unsets it.
  */
 /* tiara-test: mpirun 4 TIARA_TEST_VARY=TIARA_CHUNK/4k/64k/1m */
 /* tiara-test: mpirun 4 TIARA_TEST_VARY=TIARA_ALGO/auto/ring/tree */

@@ -1,6 +1,6 @@
 /*
- * A variable with a wrong value, or with a wrong name: a line on standard error names it and quotes the value, and the
- * job goes on and is right.
+ * A variable with a wrong value, or with a wrong name: a line on standard error names it and quotes
+ * the value, and the job goes on and is right.
  */
 /* tiara-test: mpirun 4 TIARA_CHUNK=banana */
 /* tiara-test: mpirun 4 TIARA_CHUNK=-1 */

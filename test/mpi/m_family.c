@@ -1,5 +1,6 @@
 /*
- * The calls around the all-reduce: reduce-scatter, all-gather, large counts, the mean, and the calls that return text.
+ * The calls around the all-reduce: reduce-scatter, all-gather, large counts, the mean, and the
+ * calls that return text.
  */
 /* tiara-test: mpirun 1 */
 /* tiara-test: mpirun 2 */
@@ -33,7 +34,8 @@
 
 static const size_t blocks[] = {0, 1, 2, 3, 7, 40, 1000, 4096, 10007, 60001};
 
-/* Block @mt_rank of a reduction over size x count elements; nothing past the block is written when out of place. */
+/* Block @mt_rank of a reduction over size x count elements; nothing past the block is written when
+ * out of place. */
 static void check_reduce_scatter(const struct mt_case *c)
 {
     size_t extent = mt_type_extent(c->type), total = c->count * (size_t)mt_size;
@@ -180,7 +182,8 @@ START_TEST(test_allgather_of_overlapping_elements_follows_the_type_map)
 }
 END_TEST
 
-/* Odd ranks spread their buffers over every second int: what a rank calls the data must not part it from the others. */
+/* Odd ranks spread their buffers over every second int: what a rank calls the data must not part it
+ * from the others. */
 static void check_allgather_mixed(int count, bool in_place)
 {
     int step = mt_rank % 2 ? 2 : 1, total = count * mt_size;

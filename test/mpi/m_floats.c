@@ -1,7 +1,7 @@
 /*
- * Sums of floats whose result depends on the order: all ranks end with the same bits, the same call twice gives
- * the same bits, the result is close to the exact sum; and with TIARA_REPRODUCIBLE=1 it is the strict left fold in
- * rank order, whatever the layout.
+ * Sums of floats whose result depends on the order: all ranks end with the same bits, the same call
+ * twice gives the same bits, the result is close to the exact sum; and with TIARA_REPRODUCIBLE=1 it
+ * is the strict left fold in rank order, whatever the layout.
  */
 /* tiara-test: mpirun 1 */
 /* tiara-test: mpirun 2 */
@@ -29,7 +29,8 @@
 /* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=3+1 */
 /* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 STANDIN_PEERS=ring */
 /* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_REPRODUCIBLE=1 */
-/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_REPRODUCIBLE=1 TIARA_LAYOUT=2x2 */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_REPRODUCIBLE=1
+ * TIARA_LAYOUT=2x2 */
 /* tiara-test: mpirun 3 TIARA_TEST_MEMORY=mixed-inout TIARA_TEST_SWEEP=0 TIARA_REPRODUCIBLE=1 */
 #include "mpi_buf.h"
 #include "mpi_run.h"
@@ -196,7 +197,8 @@ START_TEST(test_floats_sums_have_the_same_bits)
 }
 END_TEST
 
-/* The blocks of a reduce-scatter, put together again, are the all-reduce: within rounding, and in reproducible mode to the bit. */
+/* The blocks of a reduce-scatter, put together again, are the all-reduce: within rounding, and in
+ * reproducible mode to the bit. */
 START_TEST(test_floats_reduce_scatter_is_the_sum)
 {
     static const size_t blocks[] = {1, 7, 1000, 40001};
@@ -224,7 +226,8 @@ START_TEST(test_floats_reduce_scatter_is_the_sum)
 }
 END_TEST
 
-/* NaN against numbers and zeros of both signs: MIN and MAX are not commutative there, yet all ranks agree. */
+/* NaN against numbers and zeros of both signs: MIN and MAX are not commutative there, yet all ranks
+ * agree. */
 START_TEST(test_floats_nan_and_signed_zero_agree)
 {
     double in[600], out[600] = {0}, again[600] = {0};

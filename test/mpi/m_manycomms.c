@@ -104,7 +104,8 @@ START_TEST(test_comms_held_at_once_all_work)
 }
 END_TEST
 
-/* Communicators that are never freed are the library's to free in MPI_Finalize, without noise or crash. */
+/* Communicators that are never freed are the library's to free in MPI_Finalize, without noise or
+ * crash. */
 START_TEST(test_comms_never_freed_end_with_finalize)
 {
     for (int k = 0; k < 5; k++) {

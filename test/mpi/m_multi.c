@@ -1,6 +1,6 @@
 /*
- * TIARA_Allreduce_multi: any number of buffers of any sizes get what an all-reduce of each would give them, in one message where
- * they are small; errors name what is wrong.
+ * TIARA_Allreduce_multi: any number of buffers of any sizes get what an all-reduce of each would
+ * give them, in one message where they are small; errors name what is wrong.
  */
 /* tiara-test: mpirun 1 */
 /* tiara-test: mpirun 2 */
@@ -126,7 +126,8 @@ static void check_set(struct mt_case c, const int *counts, int n, enum way way)
 
 /* ---- results ---- */
 
-/* Sets of counts: few and many, empty ones between, below and above what goes by itself and what is packed at a time. */
+/* Sets of counts: few and many, empty ones between, below and above what goes by itself and what is
+ * packed at a time. */
 static int make_counts(int which, int *counts)
 {
     static const int mixed[] = {3, 0, 40000, 1, 0, 7, 100000, 2, 20000, 5};
@@ -220,7 +221,8 @@ static float inexact(int rank, int buffer, int i)
     return (float)(h >> 40) * (h % 2 ? 1e-3F : 1e3F);
 }
 
-/* With TIARA_REPRODUCIBLE the sums from the left, in rank order; the same bits on all ranks, and again, in any case. */
+/* With TIARA_REPRODUCIBLE the sums from the left, in rank order; the same bits on all ranks, and
+ * again, in any case. */
 START_TEST(test_sums_have_the_same_bits_everywhere)
 {
     int counts[MOST], n = make_counts(4, counts);
@@ -330,7 +332,8 @@ static int class_of(int err)
     return class;
 }
 
-/* The arguments of a right call of three buffers, of 4, 0 and 2 ints, for one thing to be made wrong. */
+/* The arguments of a right call of three buffers, of 4, 0 and 2 ints, for one thing to be made
+ * wrong. */
 struct args {
     int n;
     const void *from[3];
@@ -407,7 +410,8 @@ START_TEST(test_wrong_arguments_are_named)
 }
 END_TEST
 
-/* One rank calls with another count. All return, at least one sees it, and the communicator goes on working. */
+/* One rank calls with another count. All return, at least one sees it, and the communicator goes on
+ * working. */
 START_TEST(test_counts_that_differ_between_ranks_are_seen)
 {
     int counts[3] = {4000, 7, 20000}, mine, failed;

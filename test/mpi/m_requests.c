@@ -1,6 +1,7 @@
 /*
- * TIARA_Iallreduce: many outstanding of all sizes, completed in any order, beside blocking calls and on many communicators, before and
- * after what they need is set up; own types, own operators; the same bits as the blocking call; nobody is held up by a rank that waits.
+ * TIARA_Iallreduce: many outstanding of all sizes, completed in any order, beside blocking calls
+ * and on many communicators, before and after what they need is set up; own types, own operators;
+ * the same bits as the blocking call; nobody is held up by a rank that waits.
  */
 /* tiara-test: mpirun 1 */
 /* tiara-test: mpirun 2 */
@@ -60,7 +61,8 @@ START_TEST(test_requests_complete_in_any_order)
 }
 END_TEST
 
-/* What the tests of this program are about happens at all: on one node, and where the program drives the calls itself. */
+/* What the tests of this program are about happens at all: on one node, and where the program
+ * drives the calls itself. */
 START_TEST(test_requests_are_served)
 {
     MPI_Comm node;
@@ -236,7 +238,8 @@ START_TEST(test_requests_with_operators_of_the_program_are_right)
 }
 END_TEST
 
-/* Sums that depend on the order of addition: the same bits on all ranks, and where that is promised, those of the blocking call. */
+/* Sums that depend on the order of addition: the same bits on all ranks, and where that is
+ * promised, those of the blocking call. */
 START_TEST(test_requests_give_the_same_bits)
 {
     static const int counts[] = {1, 9, 300, 5000, 40001};

@@ -1,6 +1,6 @@
 /*
- * A nonblocking all-reduce of a test with all that belongs to it: its case (mpi_type.h), buffers with guards, and what is to hold when it is
- * complete. For the m_requests programs.
+ * A nonblocking all-reduce of a test with all that belongs to it: its case (mpi_type.h), buffers
+ * with guards, and what is to hold when it is complete. For the m_requests programs.
  */
 #ifndef TIARA_TEST_M_REQUESTS_H
 #define TIARA_TEST_M_REQUESTS_H
@@ -22,7 +22,8 @@ struct mr_job {
     int rank, nranks; /* of the case's communicator, which may be freed before the end */
 };
 
-/* Case number @salt on @comm: types, operators and sizes in turn, the small ones more often; by random bits of the seed. */
+/* Case number @salt on @comm: types, operators and sizes in turn, the small ones more often; by
+ * random bits of the seed. */
 static inline struct mt_case mr_case(MPI_Comm comm, uint64_t salt)
 {
     static const size_t limits[] = {8, 8, 8, 200, 2000, 20000};
@@ -147,7 +148,8 @@ static inline void mr_shuffle(int *order, int n, uint64_t seed)
     }
 }
 
-/* Whether Tiara itself does nonblocking sums of doubles on @comm, in host memory; alike on all ranks. */
+/* Whether Tiara itself does nonblocking sums of doubles on @comm, in host memory; alike on all
+ * ranks. */
 static inline bool mr_is_served(MPI_Comm comm)
 {
     int answer = TIARA_SERVES_UNKNOWN;

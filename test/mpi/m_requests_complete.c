@@ -1,6 +1,6 @@
 /*
- * Completion of TIARA_Requests: every call of the Wait and Test kind on lists with null and inactive ones, statuses, looking without completing,
- * giving up, empty calls, and wrong arguments.
+ * Completion of TIARA_Requests: every call of the Wait and Test kind on lists with null and
+ * inactive ones, statuses, looking without completing, giving up, empty calls, and wrong arguments.
  */
 /* tiara-test: mpirun 1 */
 /* tiara-test: mpirun 2 */
@@ -249,8 +249,8 @@ START_TEST(test_completion_of_calls_without_elements_is_right)
 END_TEST
 
 /*
- * A call that is given up goes on: its result arrives, as long as the program comes by. Nobody says when, so it is looked for; in memory
- * of a device nobody may look.
+ * A call that is given up goes on: its result arrives, as long as the program comes by. Nobody says
+ * when, so it is looked for; in memory of a device nobody may look.
  */
 START_TEST(test_completion_is_not_needed_for_a_result)
 {

@@ -1,6 +1,6 @@
 /*
- * TIARA_Allreduce_init: started again and again with new data, alone and together, in any order, beside other calls, on communicators that
- * go before their requests; and what may not be started.
+ * TIARA_Allreduce_init: started again and again with new data, alone and together, in any order,
+ * beside other calls, on communicators that go before their requests; and what may not be started.
  */
 /* tiara-test: mpirun 1 */
 /* tiara-test: mpirun 2 */
@@ -133,7 +133,8 @@ START_TEST(test_persistent_started_together_is_right)
 }
 END_TEST
 
-/* Only the calls of init are ordered; starts are not (MPI 4.0, section 6.13). Where Tiara does them, see TIARA_Allreduce_init. */
+/* Only the calls of init are ordered; starts are not (MPI 4.0, section 6.13). Where Tiara does
+ * them, see TIARA_Allreduce_init. */
 START_TEST(test_persistent_started_in_another_order_is_right)
 {
     struct mr_job jobs[JOBS];
@@ -166,7 +167,8 @@ START_TEST(test_persistent_started_in_another_order_is_right)
 }
 END_TEST
 
-/* The communicator may be freed before the start. Only where the calls are Tiara's: an MPI need not bear it of its own. */
+/* The communicator may be freed before the start. Only where the calls are Tiara's: an MPI need not
+ * bear it of its own. */
 START_TEST(test_persistent_outlives_its_communicator)
 {
     for (int n = 0; n < 3; n++) {

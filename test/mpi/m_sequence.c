@@ -1,6 +1,6 @@
 /*
- * Tiara's collectives and MPI's in random order on one communicator, with ranks arriving at random times, and with the
- * program's own messages and wildcard receives in flight.
+ * Tiara's collectives and MPI's in random order on one communicator, with ranks arriving at random
+ * times, and with the program's own messages and wildcard receives in flight.
  */
 /* tiara-test: mpirun 2 */
 /* tiara-test: mpirun 4 */
@@ -43,7 +43,8 @@ static int datum_sum(uint64_t step, int i)
     return sum;
 }
 
-/* Does step @step, of kind @kind, with @count elements a rank, root @root; returns the number of wrong elements. */
+/* Does step @step, of kind @kind, with @count elements a rank, root @root; returns the number of
+ * wrong elements. */
 static int run_step(uint64_t step, int kind, int count, int root)
 {
     int wrong = 0, block = count / mt_size, nout = 0;
@@ -117,7 +118,8 @@ START_TEST(test_sequence_of_random_collectives_is_right)
 }
 END_TEST
 
-/* A receive that takes anything from anyone, pending all the while, only ever gets the program's own message. */
+/* A receive that takes anything from anyone, pending all the while, only ever gets the program's
+ * own message. */
 START_TEST(test_sequence_wildcard_receives_see_own_messages_only)
 {
     int prev = (mt_rank + mt_size - 1) % mt_size, next = (mt_rank + 1) % mt_size;

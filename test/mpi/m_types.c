@@ -1,6 +1,6 @@
 /*
- * Every predefined type with every operator that the standard defines for it, at sizes around every threshold,
- * against an oracle in C; and what happens for pairs that are not defined.
+ * Every predefined type with every operator that the standard defines for it, at sizes around every
+ * threshold, against an oracle in C; and what happens for pairs that are not defined.
  */
 /* tiara-test: mpirun 1 */
 /* tiara-test: mpirun 2 */
@@ -14,7 +14,8 @@
 /* tiara-test: mpirun 2 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 */
 /* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 */
 /* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=2x2 */
-/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=3+1 TIARA_CUDA_AWARE=on */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=3+1
+ * TIARA_CUDA_AWARE=on */
 /* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_ALGO=node-ring */
 /* tiara-test: mpirun 2 TIARA_TEST_MEMORY=mixed TIARA_TEST_SWEEP=0 */
 /* tiara-test: mpirun 2 TIARA_TEST_MEMORY=managed TIARA_TEST_SWEEP=0 */
@@ -203,8 +204,8 @@ static int class_of(bool tiara, MPI_Datatype type, enum mt_oper oper)
     return class;
 }
 
-/* MPICH lets logical operators on C's floating types through its check of the operator; it knows LXOR, and ends the job
- * on LAND and LOR. Calls that the MPI below takes are its own affair. */
+/* MPICH lets logical operators on C's floating types through its check of the operator; it knows
+ * LXOR, and ends the job on LAND and LOR. Calls that the MPI below takes are its own affair. */
 #ifdef MPICH
 #define LOGICAL_FLOATS_ARE_TAKEN true
 #else

@@ -1,11 +1,11 @@
 /*
  * A second opinion on plans: a tiny interpreter that shares nothing with the checker.
  *
- * It runs several chunks through one slot with asynchronous ranks: any rank may move whenever its waits and awaits
- * allow, messages arrive when they like, cells keep what earlier chunks left in them, and the
- * caller's buffers are spoilt as soon as the rank has finished the chunk. A value counts each
- * rank's contributions and carries a hash that depends on the order of every addition; so two ranks that agree
- * on the hash have the same bits.
+ * It runs several chunks through one slot with asynchronous ranks: any rank may move whenever its
+ * waits and awaits allow, messages arrive when they like, cells keep what earlier chunks left in
+ * them, and the caller's buffers are spoilt as soon as the rank has finished the chunk. A value
+ * counts each rank's contributions and carries a hash that depends on the order of every addition;
+ * so two ranks that agree on the hash have the same bits.
  */
 #ifndef TIARA_TEST_PLAN_INTERPRET_H
 #define TIARA_TEST_PLAN_INTERPRET_H
@@ -310,7 +310,8 @@ static inline void interpret_close(struct interpret *x, int rank)
     }
 }
 
-/* The first in @order that can move does: ranks, and messages as actors nranks and up. @turn counts calls. */
+/* The first in @order that can move does: ranks, and messages as actors nranks and up. @turn counts
+ * calls. */
 static inline bool interpret_step(struct interpret *x, enum interpret_order order, int turn)
 {
     int n = x->nranks, nactors = n + n * n;
@@ -334,7 +335,8 @@ static inline bool interpret_step(struct interpret *x, enum interpret_order orde
 }
 
 /*
- * Runs @set, which must have its dependencies, and says whether every rank ended every chunk with the right result. @nblocks <= 64.
+ * Runs @set, which must have its dependencies, and says whether every rank ended every chunk with
+ * the right result. @nblocks <= 64.
  * @is_synchronous: sends complete only when they are received.
  */
 static inline bool interpret_run(const struct plan_set *set, bool in_place, bool is_synchronous,

@@ -179,7 +179,8 @@ static inline bool change_buffer(struct tiara_plan *p, int op, int v)
     return true;
 }
 
-/* The op, and those before (after) it in program order that are in the way, one step earlier (later). */
+/* The op, and those before (after) it in program order that are in the way, one step earlier
+ * (later). */
 static inline bool move_step(struct tiara_plan *p, int op, int v)
 {
     int step = p->ops[op].step + (v ? 1 : -1);
@@ -215,7 +216,8 @@ struct mutation {
     bool is_fatal; /* in every plan of the samples, but for is_harmless() */
 };
 
-/* Not fatal by themselves: another order of steps, ops or sources, or another buffer, may be as good. */
+/* Not fatal by themselves: another order of steps, ops or sources, or another buffer, may be as
+ * good. */
 static const struct mutation mutations[] = {
     {"op dropped", drop_op, true},
     {"op repeated", repeat_op, true},

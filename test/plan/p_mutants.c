@@ -1,10 +1,11 @@
 /*
  * The checker, checked from both sides.
  *
- * Directed mutants: each op of each rank of a correct set is broken in each way that the table below knows, and
- * the checker must refuse all of them, but for the few that are argued to be still correct.
- * Random mutants: sets are broken at random, several times over; whatever the checker then accepts must compute
- * the right result in an interpreter that shares nothing with it (interpret.h).
+ * Directed mutants: each op of each rank of a correct set is broken in each way that the table
+ * below knows, and the checker must refuse all of them, but for the few that are argued to be still
+ * correct. Random mutants: sets are broken at random, several times over; whatever the checker then
+ * accepts must compute the right result in an interpreter that shares nothing with it
+ * (interpret.h).
  */
 #include "test/plan/interpret.h"
 #include "test/plan/mutate.h"
@@ -133,7 +134,8 @@ static int *derived_number(struct tiara_plan *p, int k, int *change_out)
         return &op->await;
     if (k % 3 == 1)
         return &op->post_await;
-    /* A post that is missing only comes later, with the next one; but a step is a lie before its ops. */
+    /* A post that is missing only comes later, with the next one; but a step is a lie before its
+     * ops. */
     *change_out = (k / 3 + 1 < p->nops ? op[1].step : p->nsteps + 1) - op->post;
     return &op->post;
 }
@@ -175,7 +177,8 @@ END_TEST
 static const char *const layouts[] = {"2x1", "1x3", "2x2", "5x1", "1x4", "3+2", "0,1,0,1,1"};
 #define NLAYOUTS (sizeof(layouts) / sizeof(layouts[0]))
 
-/* A correct set: a sample, or a generator's for some layout. Returns its layout, NULL when the draw has no plan. */
+/* A correct set: a sample, or a generator's for some layout. Returns its layout, NULL when the draw
+ * has no plan. */
 static const char *draw_set(struct plan_set *set, struct tiara_test_random *random)
 {
     size_t nalgos = 0, pick;

@@ -1,7 +1,7 @@
 /*
  * Proofs of the rings inside nodes: node-ring, and hier with node_ring, in ascending and in random
- * orders. Besides the proof of every plan: a rank reads its left neighbour only, and that exactly as
- * often as a ring must.
+ * orders. Besides the proof of every plan: a rank reads its left neighbour only, and that exactly
+ * as often as a ring must.
  */
 #include "test/plan/interpret.h"
 #include "test/plan/proof.h"
@@ -155,7 +155,9 @@ static void prove_hier(
 
     proof_init(&proof, &tiara_algo_hier, layout, &opts);
     proof_all(&proof, false, false, &report);
-    /* Between nodes each rank has the blocks of its index only, and a node's ring spreads them all. */
+    /*
+     * Between nodes each rank has the blocks of its index only, and a node's ring spreads them all.
+     */
     check_reads(&proof, &report);
     if (inter == &tiara_algo_ring && coll == TIARA_COLL_ALLREDUCE) {
         int64_t n = proof.layout.nnodes, nblocks = proof.plans[0].nblocks;

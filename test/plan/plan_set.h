@@ -1,7 +1,8 @@
 /*
  * Sets of plans for tests: all ranks' plans of one call, with their layout.
  *
- * A few small sets are written by hand here, op by op, so that tests of lib/plan do not depend on the generators.
+ * A few small sets are written by hand here, op by op, so that tests of lib/plan do not depend on
+ * the generators.
  */
 #ifndef TIARA_TEST_PLAN_PLAN_SET_H
 #define TIARA_TEST_PLAN_PLAN_SET_H
@@ -19,7 +20,8 @@ struct plan_set {
     const struct tiara_plan *view[PLAN_SET_MAX]; /* of plans, as the library wants them */
 };
 
-/* Reads @text as a layout; the plans are zeroed and may be built in place. Not to be moved afterwards. */
+/* Reads @text as a layout; the plans are zeroed and may be built in place. Not to be moved
+ * afterwards. */
 static inline void plan_set_init(struct plan_set *set, const char *text)
 {
     char why[128];
@@ -73,7 +75,8 @@ static inline void *plan_set_copy_array(const void *from, int n, size_t item_siz
     return to;
 }
 
-/* A deep copy in which every array has room for one more item. @layout is the text @from was made with. */
+/* A deep copy in which every array has room for one more item. @layout is the text @from was made
+ * with. */
 static inline void plan_set_clone(
     struct plan_set *to, const struct plan_set *from, const char *layout)
 {
@@ -138,7 +141,8 @@ static inline enum tiara_err plan_sample_single_copy(struct tiara_plan *p, int r
     return tiara_plan_finish(p, 2);
 }
 
-/* Layout "1x3": rank 1 uses its cell twice, so that it must wait for rank 2 to have read what was there first. */
+/* Layout "1x3": rank 1 uses its cell twice, so that it must wait for rank 2 to have read what was
+ * there first. */
 static inline enum tiara_err plan_sample_reuse(struct tiara_plan *p, int r)
 {
     struct tiara_slice all[3] = {CELL(0, 0, 1), CELL(1, 0, 1), CELL(2, 0, 1)};
@@ -158,7 +162,8 @@ static inline enum tiara_err plan_sample_reuse(struct tiara_plan *p, int r)
     return tiara_plan_finish(p, 4);
 }
 
-/* Layout "2x2": local rank l adds block l on its node, exchanges it with its twin, and both nodes spread it. */
+/* Layout "2x2": local rank l adds block l on its node, exchanges it with its twin, and both nodes
+ * spread it. */
 static inline enum tiara_err plan_sample_two_level(struct tiara_plan *p, int r)
 {
     int l = r % 2, low = r - l, twin = (r + 2) % 4;

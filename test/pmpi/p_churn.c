@@ -1,5 +1,6 @@
 /*
- * Communicators that come and go: made in loops, used often enough to be taken over, freed with operations outstanding.
+ * Communicators that come and go: made in loops, used often enough to be taken over, freed with
+ * operations outstanding.
  *
  * tiara-test: mpirun 3
  * tiara-test: mpirun 3 TIARA_TEST_PRELOAD=1
@@ -51,8 +52,8 @@ START_TEST(test_churn_communicators_used_a_few_times_are_right)
 END_TEST
 
 /*
- * Open MPI 4.1 itself does not survive that a communicator is freed before a nonblocking operation on it has ended. What Tiara serves must, and
- * only that is tried there.
+ * Open MPI 4.1 itself does not survive that a communicator is freed before a nonblocking operation
+ * on it has ended. What Tiara serves must, and only that is tried there.
  */
 static bool is_left_to_a_weak_mpi(void)
 {
@@ -66,7 +67,8 @@ static bool is_left_to_a_weak_mpi(void)
 #endif
 }
 
-/* What nonblocking calls need is made by a blocking one after a nonblocking one, once the first calls are over. */
+/* What nonblocking calls need is made by a blocking one after a nonblocking one, once the first
+ * calls are over. */
 static void warm_up(MPI_Comm comm)
 {
     for (int k = 0; k < 12; k++) {

@@ -1,6 +1,6 @@
 /*
- * Errors of the program: they are found, once, by the communicator's own error handler, whether MPI or Tiara serves the calls; and calls after them
- * are right.
+ * Errors of the program: they are found, once, by the communicator's own error handler, whether MPI
+ * or Tiara serves the calls; and calls after them are right.
  *
  * tiara-test: mpirun 3
  * tiara-test: mpirun 3 TIARA_TEST_PRELOAD=1

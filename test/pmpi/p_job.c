@@ -1,13 +1,18 @@
 /*
- * A plain MPI job that does what its words say, in order, and checks every result: what the scripts p_*.sh preload things into.
+ * A plain MPI job that does what its words say, in order, and checks every result: what the scripts
+ * p_*.sh preload things into.
  *
- *     world self dup half inter       from here on, calls are on this communicator (dup, half and inter: a new one)
+ *     world self dup half inter       from here on, calls are on this communicator (dup, half and
+ *                                     inter: a new one)
  *     allreduce=N iallreduce=N scatter=N gather=N empty=N large=N doubles=N
- *                                     N calls: with Iallreduce, each is waited for; empty: of no elements; large: of 200000 elements
- *     ls fork                         the process starts a command, by system() and by fork() and exec
+ *                                     N calls: with Iallreduce, each is waited for; empty: of no
+ *                                     elements; large: of 200000 elements
+ *     ls fork                         the process starts a command, by system() and by fork() and
+ *                                     exec
  *     leave abort=N                   the end: without MPI_Finalize, by MPI_Abort
  *
- * Without words it does a few of them. Else the end is MPI_Finalize, after which MPI must be finalized. Exit status 1: something was wrong.
+ * Without words it does a few of them. Else the end is MPI_Finalize, after which MPI must be
+ * finalized. Exit status 1: something was wrong.
  *
  * tiara-test: mpirun 3
  * tiara-test: mpirun 3 TIARA_TEST_PRELOAD=1

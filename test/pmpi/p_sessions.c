@@ -1,6 +1,7 @@
 /*
- * MPI 4.0, 11.3: sessions. A program without MPI_Init has communicators, but no world in which ranks could agree on anything: its calls are the MPI's.
- * With both, communicators of a session may live before MPI_Init, beside the world, and after MPI_Finalize.
+ * MPI 4.0, 11.3: sessions. A program without MPI_Init has communicators, but no world in which
+ * ranks could agree on anything: its calls are the MPI's. With both, communicators of a session may
+ * live before MPI_Init, beside the world, and after MPI_Finalize.
  *
  * tiara-test: mpirun 3
  * tiara-test: mpirun 3 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0

@@ -1,6 +1,7 @@
 /*
- * Jobs that grow: a rank's children by MPI_Comm_spawn, which run without the preloaded library or with it, and communicators of both
- * generations. All calls between generations must be MPI's own on both sides.
+ * Jobs that grow: a rank's children by MPI_Comm_spawn, which run without the preloaded library or
+ * with it, and communicators of both generations. All calls between generations must be MPI's own
+ * on both sides.
  *
  * tiara-test: mpirun 2
  * tiara-test: mpirun 2 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0
@@ -18,7 +19,8 @@ enum {
 
 static int wrong;
 
-/* On @comm each of @n contributing ranks gives its rank plus the number of the call; @base: of the first. */
+/* On @comm each of @n contributing ranks gives its rank plus the number of the call; @base: of the
+ * first. */
 static void reduce(MPI_Comm comm, int mine, int base, int n, const char *what)
 {
     for (int k = 0; k < CALLS; k++) {

@@ -1,6 +1,7 @@
 /*
- * Threads under MPI_THREAD_MULTIPLE: each calls on its own communicator, blocking and nonblocking calls, and waits for what it started, while the
- * others do the same; some make and free communicators in between.
+ * Threads under MPI_THREAD_MULTIPLE: each calls on its own communicator, blocking and nonblocking
+ * calls, and waits for what it started, while the others do the same; some make and free
+ * communicators in between.
  *
  * tiara-test: mpirun 3
  * tiara-test: mpirun 3 TIARA_TEST_PRELOAD=1
@@ -39,7 +40,9 @@ static void blocking(const struct worker *w, uint64_t salt)
             return;
 }
 
-/* A few started together, and a message to oneself; completed in a way that depends on the round. */
+/*
+ * A few started together, and a message to oneself; completed in a way that depends on the round.
+ */
 static void nonblocking(const struct worker *w, uint64_t salt, int round)
 {
     static _Thread_local int in[DEPTH][COUNT], out[DEPTH][COUNT];

@@ -3,8 +3,9 @@
  *
  *     r_tiny [CALLS [self]]    on MPI_COMM_WORLD, or on MPI_COMM_SELF
  *
- * Each call adds a number of 8 bytes that depends on the rank and on the call before. Rank 0 prints the last result and the time.
- * r_cost.sh counts the instructions of measure(), r_other.sh runs it with the wrong MPI; by hand it shows what a call costs.
+ * Each call adds a number of 8 bytes that depends on the rank and on the call before. Rank 0 prints
+ * the last result and the time. r_cost.sh counts the instructions of measure(), r_other.sh runs it
+ * with the wrong MPI; by hand it shows what a call costs.
  *
  * tiara-test: mpirun 2
  * tiara-test: mpirun 2 TIARA_TEST_PRELOAD=1

@@ -1,6 +1,7 @@
 /*
- * The calls on communicators of every origin (MPI 4.0, chapter 7): copies, parts, topologies, both sides of an intercommunicator, many at
- * once, many one after the other, and handles that MPI gives out again.
+ * The calls on communicators of every origin (MPI 4.0, chapter 7): copies, parts, topologies, both
+ * sides of an intercommunicator, many at once, many one after the other, and handles that MPI gives
+ * out again.
  */
 /* tiara-test: mpirun 4 */
 /* tiara-test: mpirun 1 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 */
@@ -115,7 +116,8 @@ START_TEST(test_comms_idup_are_right)
 }
 END_TEST
 
-/* An attribute of the library's own is not to be copied along with a communicator, and dies with its own one only. */
+/* An attribute of the library's own is not to be copied along with a communicator, and dies with
+ * its own one only. */
 START_TEST(test_comms_copies_outlive_what_they_were_copied_from)
 {
     MPI_Comm parent, child, grandchild;

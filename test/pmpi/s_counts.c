@@ -1,14 +1,21 @@
 /*
- * Counts around every limit: powers of two and their neighbours, primes, the ranks and one more or less, multiples of no vector length; each
- * call, in place and not, between guards; and the calls of large counts (MPI 4.0, section 19.2), where the MPI has them.
+ * Counts around every limit: powers of two and their neighbours, primes, the ranks and one more or
+ * less, multiples of no vector length; each call, in place and not, between guards; and the calls
+ * of large counts (MPI 4.0, section 19.2), where the MPI has them.
  */
 /* tiara-test: mpirun 2 */
 /* tiara-test: mpirun 1 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 */
 /* tiara-test: mpirun 2 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 TIARA_LAYOUT=2x1 */
 /* tiara-test: mpirun 3 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 */
-/* tiara-test: mpirun 4 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 TIARA_LAYOUT=2x2 TIARA_TEST_SWEEP=0 */
-/* tiara-test: mpirun 4 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 TIARA_LAYOUT=3+1 TIARA_TEST_SWEEP=0 */
-/* tiara-test: mpirun 2 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 TIARA_PMPI=verify TIARA_TEST_SWEEP=0 */
+/*
+ * tiara-test: mpirun 4 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 TIARA_LAYOUT=2x2 TIARA_TEST_SWEEP=0
+ */
+/*
+ * tiara-test: mpirun 4 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 TIARA_LAYOUT=3+1 TIARA_TEST_SWEEP=0
+ */
+/*
+ * tiara-test: mpirun 2 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 TIARA_PMPI=verify TIARA_TEST_SWEEP=0
+ */
 #include "s_suite.h"
 
 static uint64_t salt;

@@ -1,6 +1,7 @@
 /*
- * MPI_Allreduce with operators of the program (MPI 4.0, section 6.9.5) and derived types: holes, bounds, absolute addresses, rank order, and
- * what an operator may see: the handle of the call, and 1 to count elements.
+ * MPI_Allreduce with operators of the program (MPI 4.0, section 6.9.5) and derived types: holes,
+ * bounds, absolute addresses, rank order, and what an operator may see: the handle of the call, and
+ * 1 to count elements.
  */
 /* tiara-test: mpirun 4 */
 /* tiara-test: mpirun 1 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 */
@@ -17,7 +18,9 @@ enum {
     HOLE = 0x5c
 };
 
-/* What the running operator may expect, and what it saw; operators have no argument of their own. */
+/*
+ * What the running operator may expect, and what it saw; operators have no argument of their own.
+ */
 static struct {
     MPI_Datatype type;
     int count;
@@ -88,8 +91,8 @@ static void add_three(void *in, void *inout, int *len, MPI_Datatype *type)
 }
 
 /*
- * Three ints with holes between them, in elements of @extent bytes from @lb on. The address that is passed lies @room bytes into the
- * buffer.
+ * Three ints with holes between them, in elements of @extent bytes from @lb on. The address that is
+ * passed lies @room bytes into the buffer.
  */
 static void check_holes(MPI_Datatype type, size_t extent, size_t room, int count, bool in_place)
 {
@@ -144,8 +147,9 @@ START_TEST(test_derived_holes_are_kept)
 END_TEST
 
 /*
- * A type of absolute addresses, with MPI_BOTTOM for the buffer. Types differ between ranks, as addresses do, but signatures do not. A single
- * element: Open MPI 4.1 damages memory with long vectors of displaced types.
+ * A type of absolute addresses, with MPI_BOTTOM for the buffer. Types differ between ranks, as
+ * addresses do, but signatures do not. A single element: Open MPI 4.1 damages memory with long
+ * vectors of displaced types.
  */
 START_TEST(test_derived_absolute_addresses_are_right)
 {
@@ -320,7 +324,8 @@ static void take_larger_longs(void *in, void *inout, int *len, MPI_Datatype *typ
     }
 }
 
-/* MPI gives handles of freed operators out again, for other functions: nothing may be remembered of a handle. */
+/* MPI gives handles of freed operators out again, for other functions: nothing may be remembered of
+ * a handle. */
 START_TEST(test_derived_recycled_operators_are_new)
 {
     long in[600], out[600];

@@ -1,6 +1,7 @@
 /*
- * Errors (MPI 4.0, section 9.3): what a wrong call returns is what plain MPI returns, by class, and goes to the handler of the communicator
- * it was made on; afterwards everything works. Plain MPI is asked through its PMPI_ name.
+ * Errors (MPI 4.0, section 9.3): what a wrong call returns is what plain MPI returns, by class, and
+ * goes to the handler of the communicator it was made on; afterwards everything works. Plain MPI is
+ * asked through its PMPI_ name.
  */
 /* tiara-test: mpirun 4 */
 /* tiara-test: mpirun 1 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 */
@@ -58,7 +59,9 @@ static int make(enum call call, bool plain, const struct wrong *w)
     }
 }
 
-/* Open MPI 4.1 looks into a null communicator, and MPICH 4.0 copies a negative number of elements. */
+/*
+ * Open MPI 4.1 looks into a null communicator, and MPICH 4.0 copies a negative number of elements.
+ */
 static bool crashes(const struct wrong *w, enum call call)
 {
 #ifdef MPICH
@@ -111,7 +114,8 @@ START_TEST(test_errors_are_those_of_plain_mpi)
 }
 END_TEST
 
-/* Buffers that overlap: MPICH sees it, Open MPI does not and computes. Same class, and the same values on success. */
+/* Buffers that overlap: MPICH sees it, Open MPI does not and computes. Same class, and the same
+ * values on success. */
 START_TEST(test_errors_of_aliasing_are_those_of_plain_mpi)
 {
     for (int k = 0; k < 3; k++) {
@@ -218,7 +222,8 @@ START_TEST(test_errors_go_to_the_handler_of_the_communicator)
 }
 END_TEST
 
-/* A message that is too long for its receive, beside a call; returns the class of the Waitall, and of the two statuses. */
+/* A message that is too long for its receive, beside a call; returns the class of the Waitall, and
+ * of the two statuses. */
 static void truncate_beside(bool plain, int classes_out[3])
 {
     MPI_Request requests[2];
@@ -239,7 +244,8 @@ static void truncate_beside(bool plain, int classes_out[3])
     s_job_end(&job, MPI_COMM_WORLD);
 }
 
-/* MPICH sees the truncation, Open MPI does not. The call next to it succeeded, or is pending as that is allowed. */
+/* MPICH sees the truncation, Open MPI does not. The call next to it succeeded, or is pending as
+ * that is allowed. */
 START_TEST(test_errors_of_a_message_are_those_of_plain_mpi)
 {
     for (int round = 0; round < 3; round++) {

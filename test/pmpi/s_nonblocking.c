@@ -1,6 +1,7 @@
 /*
- * MPI_Iallreduce (MPI 4.0, section 6.12): many outstanding, completed in any order, between blocking calls and on several communicators, with
- * handles that are freed meanwhile; and progress: a rank that waits inside MPI for something else holds nobody up.
+ * MPI_Iallreduce (MPI 4.0, section 6.12): many outstanding, completed in any order, between
+ * blocking calls and on several communicators, with handles that are freed meanwhile; and progress:
+ * a rank that waits inside MPI for something else holds nobody up.
  */
 /* tiara-test: mpirun 4 */
 /* tiara-test: mpirun 1 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 */
@@ -9,7 +10,8 @@
 /* tiara-test: mpirun 4 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 */
 /* tiara-test: mpirun 4 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 TIARA_LAYOUT=2x2 */
 /* tiara-test: mpirun 4 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 TIARA_PROGRESS=call */
-/* tiara-test: mpirun 4 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 TIARA_PROGRESS=thread TIARA_LAYOUT=3+1 */
+/* tiara-test: mpirun 4 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 TIARA_PROGRESS=thread
+ * TIARA_LAYOUT=3+1 */
 /* tiara-test: mpirun 3 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 TIARA_PMPI=verify */
 /* tiara-test: vcluster 2x2 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 */
 #include "s_suite.h"
@@ -103,7 +105,8 @@ START_TEST(test_nonblocking_calls_go_with_blocking_ones)
 }
 END_TEST
 
-/* Rank 0 holds a rank, and the inverse of it: on 4 ranks and more, one of MPI's own algorithms once got this wrong. */
+/* Rank 0 holds a rank, and the inverse of it: on 4 ranks and more, one of MPI's own algorithms once
+ * got this wrong. */
 START_TEST(test_nonblocking_in_place_doubles_are_right)
 {
     double data[2] = {mt_rank, mt_rank > 0 ? 1.0 / mt_rank : 0}, inverses = 0;
@@ -134,8 +137,8 @@ START_TEST(test_nonblocking_calls_on_nothing_and_on_oneself_complete)
 END_TEST
 
 /*
- * Communicator, type and operator may be freed while the call is under way. Open MPI 4.1 does not bear that of the communicator, and
- * which calls are left to it is the library's choice.
+ * Communicator, type and operator may be freed while the call is under way. Open MPI 4.1 does not
+ * bear that of the communicator, and which calls are left to it is the library's choice.
  */
 #ifdef OPEN_MPI
 #define COMM_MAY_BE_FREED false
@@ -202,7 +205,9 @@ START_TEST(test_nonblocking_calls_outlive_type_and_operator)
 }
 END_TEST
 
-/* Even ranks begin with one communicator, odd ones with the other; completion crosses over again. */
+/*
+ * Even ranks begin with one communicator, odd ones with the other; completion crosses over again.
+ */
 START_TEST(test_nonblocking_calls_on_two_communicators_may_cross)
 {
     MPI_Comm comms[2];
@@ -232,7 +237,8 @@ END_TEST
 
 /* ---- progress ---- */
 
-/* What all ranks but 0 do instead of completing their call; rank 0 answers it once its own call is complete. */
+/* What all ranks but 0 do instead of completing their call; rank 0 answers it once its own call is
+ * complete. */
 static void be_busy_elsewhere(int way, MPI_Comm other)
 {
     int word = 0;

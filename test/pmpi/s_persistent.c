@@ -1,7 +1,8 @@
 /*
- * Persistent all-reduces (MPI 4.0, section 6.13): started again and again with new data, in any order, beside other requests of every kind,
- * and persistent messages (section 3.9) beside them. Where an MPI has the calls under another name, that name is used; where it has none,
- * the messages remain.
+ * Persistent all-reduces (MPI 4.0, section 6.13): started again and again with new data, in any
+ * order, beside other requests of every kind, and persistent messages (section 3.9) beside them.
+ * Where an MPI has the calls under another name, that name is used; where it has none, the messages
+ * remain.
  */
 /* tiara-test: mpirun 4 */
 /* tiara-test: mpirun 1 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 */
@@ -9,7 +10,9 @@
 /* tiara-test: mpirun 3 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 TIARA_PROGRESS=call */
 /* tiara-test: mpirun 5 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 */
 /* tiara-test: mpirun 4 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 TIARA_LAYOUT=2x2 */
-/* tiara-test: mpirun 4 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 TIARA_LAYOUT=3+1 TIARA_PROGRESS=call */
+/*
+ * tiara-test: mpirun 4 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 TIARA_LAYOUT=3+1 TIARA_PROGRESS=call
+ */
 /* tiara-test: mpirun 2 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 TIARA_PMPI=verify */
 #include "s_suite.h"
 
@@ -24,8 +27,8 @@
 #endif
 
 /*
- * MPICH 4.0 takes a persistent collective for active for ever: Waitany, Waitsome and their kind report it again and again, Wait waits
- * for it. There, what is active is completed by calls of all.
+ * MPICH 4.0 takes a persistent collective for active for ever: Waitany, Waitsome and their kind
+ * report it again and again, Wait waits for it. There, what is active is completed by calls of all.
  */
 #ifdef MPICH
 #define KNOWS_INACTIVE false
@@ -170,7 +173,8 @@ START_TEST(test_persistent_calls_started_together_are_right)
 }
 END_TEST
 
-/* "Once initialized, persistent collective operations can be started in any order", another one on each rank. */
+/* "Once initialized, persistent collective operations can be started in any order", another one on
+ * each rank. */
 START_TEST(test_persistent_calls_started_in_different_order_are_right)
 {
     struct s_job jobs[JOBS];
@@ -191,7 +195,8 @@ START_TEST(test_persistent_calls_started_in_different_order_are_right)
 }
 END_TEST
 
-/* Looking at a request tells of its start, not of its past; and one that was never started is complete. */
+/* Looking at a request tells of its start, not of its past; and one that was never started is
+ * complete. */
 START_TEST(test_persistent_calls_are_inactive_between_starts)
 {
     struct s_job job = s_job_new(MPI_COMM_WORLD, 50, 3, false);

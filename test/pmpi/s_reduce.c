@@ -1,6 +1,7 @@
 /*
- * MPI_Allreduce with the predefined operators (MPI 4.0, sections 6.9.1 to 6.9.4 and 6.9.6): every type of each group, in place and not,
- * extremes of integers and floats, the same bits on all ranks.
+ * MPI_Allreduce with the predefined operators (MPI 4.0, sections 6.9.1 to 6.9.4 and 6.9.6): every
+ * type of each group, in place and not, extremes of integers and floats, the same bits on all
+ * ranks.
  */
 /* tiara-test: mpirun 4 */
 /* tiara-test: mpirun 1 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 */
@@ -18,8 +19,9 @@
 #include <math.h>
 
 /*
- * Whether this MPI is wrong itself at the ends of the type's range: Open MPI 4.1 with AVX saturates sums of 8 and 16 bits, and both MPIs
- * compare some unsigned types as signed, or the other way round. test_reduce_weak_pairs_in_range_are_right has them, away from the ends.
+ * Whether this MPI is wrong itself at the ends of the type's range: Open MPI 4.1 with AVX saturates
+ * sums of 8 and 16 bits, and both MPIs compare some unsigned types as signed, or the other way
+ * round. test_reduce_weak_pairs_in_range_are_right has them, away from the ends.
  */
 static bool is_weak(const struct mt_type *type, enum mt_oper oper)
 {
@@ -142,7 +144,8 @@ START_TEST(test_reduce_weak_pairs_in_range_are_right)
 }
 END_TEST
 
-/* 0 on rank 0, the greatest value elsewhere. Where plain MPI is wrong itself, the answer may be either. */
+/* 0 on rank 0, the greatest value elsewhere. Where plain MPI is wrong itself, the answer may be
+ * either. */
 START_TEST(test_reduce_unsigned_extremes_are_ordered)
 {
     const MPI_Datatype types[] = {MPI_UNSIGNED_CHAR, MPI_UINT8_T, MPI_UNSIGNED_SHORT, MPI_UINT16_T,
@@ -266,7 +269,8 @@ START_TEST(test_reduce_infinities_and_nan_arrive)
 }
 END_TEST
 
-/* Sums that depend on the order of addition: near the exact one, with the same bits on all ranks, and at each call. */
+/* Sums that depend on the order of addition: near the exact one, with the same bits on all ranks,
+ * and at each call. */
 START_TEST(test_reduce_inexact_sums_are_the_same_everywhere)
 {
     static const int counts[] = {1, 5, 64, 1000, 20011, 150000};

@@ -1,13 +1,16 @@
 /*
- * Completion (MPI 4.0, sections 3.7.3 to 3.7.6, 3.9 and 13.2) where requests of MPI_Iallreduce stand in one array with messages, persistent
- * ones, generalized ones, other collectives and null: each call of the Wait and Test kind, its statuses, and what becomes of the handles.
+ * Completion (MPI 4.0, sections 3.7.3 to 3.7.6, 3.9 and 13.2) where requests of MPI_Iallreduce
+ * stand in one array with messages, persistent ones, generalized ones, other collectives and null:
+ * each call of the Wait and Test kind, its statuses, and what becomes of the handles.
  */
 /* tiara-test: mpirun 4 */
 /* tiara-test: mpirun 1 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 */
 /* tiara-test: mpirun 2 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 */
 /* tiara-test: mpirun 3 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 TIARA_PROGRESS=call */
 /* tiara-test: mpirun 5 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 */
-/* tiara-test: mpirun 4 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 TIARA_LAYOUT=2x2 TIARA_PROGRESS=call */
+/*
+ * tiara-test: mpirun 4 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 TIARA_LAYOUT=2x2 TIARA_PROGRESS=call
+ */
 /* tiara-test: mpirun 4 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 TIARA_LAYOUT=3+1 */
 #include "s_suite.h"
 
@@ -246,7 +249,9 @@ static void by_testsome(struct mix *m, MPI_Status *statuses)
     }
 }
 
-/* One after the other, from the last on: looked at until it is complete, then tested or waited for. */
+/*
+ * One after the other, from the last on: looked at until it is complete, then tested or waited for.
+ */
 static void by_single_calls(struct mix *m, MPI_Status *statuses)
 {
     for (int at = NKINDS - 1; at >= 0; at--) {
@@ -300,7 +305,8 @@ START_TEST(test_requests_of_all_kinds_complete_together)
 }
 END_TEST
 
-/* A receive that nobody has sent to yet: the call next to it is complete, and both handles stay as they are. */
+/* A receive that nobody has sent to yet: the call next to it is complete, and both handles stay as
+ * they are. */
 START_TEST(test_requests_stay_when_not_all_are_complete)
 {
     for (int round = 0; round < 6; round++) {

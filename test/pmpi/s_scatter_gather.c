@@ -1,6 +1,7 @@
 /*
- * MPI_Reduce_scatter_block (MPI 4.0, section 6.10.1) and MPI_Allgather (section 6.7): blocks, in place, types that differ between the two
- * sides, extents that overlap, nothing written past a block.
+ * MPI_Reduce_scatter_block (MPI 4.0, section 6.10.1) and MPI_Allgather (section 6.7): blocks, in
+ * place, types that differ between the two sides, extents that overlap, nothing written past a
+ * block.
  */
 /* tiara-test: mpirun 4 */
 /* tiara-test: mpirun 1 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 */

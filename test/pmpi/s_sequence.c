@@ -1,14 +1,19 @@
 /*
- * Calls of every kind in a random order that is the same on all ranks, on two communicators, with nonblocking calls completed any number
- * of steps later, ranks that come late, and a receive from anyone with any tag, which must never match a message of the library's.
+ * Calls of every kind in a random order that is the same on all ranks, on two communicators, with
+ * nonblocking calls completed any number of steps later, ranks that come late, and a receive from
+ * anyone with any tag, which must never match a message of the library's.
  */
 /* tiara-test: mpirun 4 */
 /* tiara-test: mpirun 2 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 */
 /* tiara-test: mpirun 3 TIARA_TEST_PRELOAD=1 TIARA_PROGRESS=call */
 /* tiara-test: mpirun 5 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 */
 /* tiara-test: mpirun 4 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 TIARA_LAYOUT=2x2 */
-/* tiara-test: mpirun 4 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 TIARA_LAYOUT=3+1 TIARA_PROGRESS=call */
-/* tiara-test: mpirun 3 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 TIARA_PMPI=verify TIARA_TEST_SWEEP=0 */
+/*
+ * tiara-test: mpirun 4 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 TIARA_LAYOUT=3+1 TIARA_PROGRESS=call
+ */
+/*
+ * tiara-test: mpirun 3 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 TIARA_PMPI=verify TIARA_TEST_SWEEP=0
+ */
 /* tiara-test: vcluster 2x2 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 TIARA_TEST_SWEEP=0 */
 #include "s_suite.h"
 
@@ -73,7 +78,8 @@ static int step_scatter(uint64_t step, int count, MPI_Comm comm)
     return count_wrong(out, block, s_rank(comm) * block, step, comm);
 }
 
-/* Starts a call in a free place, or completes the one that is there; each rank tests or waits as it likes. */
+/* Starts a call in a free place, or completes the one that is there; each rank tests or waits as it
+ * likes. */
 static void step_pending(uint64_t step, int count, int place, MPI_Comm comm)
 {
     if (!pending[place].is_active) {

@@ -1,6 +1,7 @@
 /*
- * Processes that are started by the program (MPI 4.0, section 11.8): both sides call on the intercommunicator, on what it is merged to, and
- * on worlds of their own, which have the same ranks and perhaps the same numbers inside MPI.
+ * Processes that are started by the program (MPI 4.0, section 11.8): both sides call on the
+ * intercommunicator, on what it is merged to, and on worlds of their own, which have the same ranks
+ * and perhaps the same numbers inside MPI.
  */
 /* tiara-test: mpirun 2 */
 /* tiara-test: mpirun 2 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 */

@@ -1,8 +1,10 @@
 /*
- * What the programs of this suite share. Each is a plain MPI program: it says what the standard demands of the calls that the preload library
- * takes over, and must pass with the library and without it, on any MPI. Where an MPI is wrong itself, the program says so and looks away.
+ * What the programs of this suite share. Each is a plain MPI program: it says what the standard
+ * demands of the calls that the preload library takes over, and must pass with the library and
+ * without it, on any MPI. Where an MPI is wrong itself, the program says so and looks away.
  *
- * What is under test is called by its MPI_ name; the harness, and what plain MPI would do, by the PMPI_ name, which no preload library sees.
+ * What is under test is called by its MPI_ name; the harness, and what plain MPI would do, by the
+ * PMPI_ name, which no preload library sees.
  */
 #ifndef TIARA_TEST_PMPI_SUITE_H
 #define TIARA_TEST_PMPI_SUITE_H
@@ -57,7 +59,8 @@ static inline int s_sum(uint64_t salt, int nranks, size_t i)
     return sum;
 }
 
-/* Is data[@count] the sum over the ranks of @comm, from element @first of the vector on? Else a check fails. */
+/* Is data[@count] the sum over the ranks of @comm, from element @first of the vector on? Else a
+ * check fails. */
 static inline bool s_verify(
     const int *data, size_t count, size_t first, uint64_t salt, MPI_Comm comm)
 {
@@ -72,8 +75,9 @@ static inline bool s_verify(
 }
 
 /*
- * How often to do something that takes long where the ranks of an MPI spin without giving way, as MPICH's do: each step of it takes a time
- * slice of the system there, as soon as there are more ranks than cores.
+ * How often to do something that takes long where the ranks of an MPI spin without giving way, as
+ * MPICH's do: each step of it takes a time slice of the system there, as soon as there are more
+ * ranks than cores.
  */
 static inline int s_often(int usual, int few)
 {
@@ -85,14 +89,16 @@ static inline int s_often(int usual, int few)
 #endif
 }
 
-/* A run in which the user has given up MPI's promise of progress: only the program's own calls on requests drive them. */
+/* A run in which the user has given up MPI's promise of progress: only the program's own calls on
+ * requests drive them. */
 static inline bool s_is_driven(void)
 {
     const char *progress = getenv("TIARA_PROGRESS");
     return progress && strcmp(progress, "call") == 0;
 }
 
-/* Two guarded buffers of ints, filled for an all-reduce of call @salt on @comm: what each call of these tests needs. */
+/* Two guarded buffers of ints, filled for an all-reduce of call @salt on @comm: what each call of
+ * these tests needs. */
 struct s_job {
     struct mt_buf send, recv;
     size_t count;
@@ -118,7 +124,8 @@ static inline const void *s_job_from(const struct s_job *job)
     return job->in_place ? MPI_IN_PLACE : job->send.data;
 }
 
-/* Checks what came out, and frees the buffers. The communicator may be gone: @comm has as many ranks. */
+/* Checks what came out, and frees the buffers. The communicator may be gone: @comm has as many
+ * ranks. */
 static inline bool s_job_end(struct s_job *job, MPI_Comm comm)
 {
     bool ok = s_verify((int *)job->recv.data, job->count, 0, job->salt, comm);
@@ -148,8 +155,8 @@ static inline void s_start(struct s_job *job, MPI_Request *request)
 }
 
 /*
- * A nonblocking call and a blocking one on @comm. A library may wait for the two before it makes what its nonblocking calls need, and a program
- * that is to test it must not stop short of that.
+ * A nonblocking call and a blocking one on @comm. A library may wait for the two before it makes
+ * what its nonblocking calls need, and a program that is to test it must not stop short of that.
  */
 static inline void s_warm_up(MPI_Comm comm)
 {

@@ -1,12 +1,14 @@
 /*
- * MPI_THREAD_MULTIPLE (MPI 4.0, section 11.6): calls of several threads at once, each on its own communicator; requests that another
- * thread completes; and a thread that waits in MPI while the others call.
+ * MPI_THREAD_MULTIPLE (MPI 4.0, section 11.6): calls of several threads at once, each on its own
+ * communicator; requests that another thread completes; and a thread that waits in MPI while the
+ * others call.
  */
 /* tiara-test: mpirun 2 */
 /* tiara-test: mpirun 2 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 */
 /* tiara-test: mpirun 3 TIARA_TEST_PRELOAD=1 */
 /* tiara-test: mpirun 4 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 TIARA_LAYOUT=2x2 */
-/* tiara-test: mpirun 3 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 TIARA_LAYOUT=1+2 TIARA_PROGRESS=thread */
+/* tiara-test: mpirun 3 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0 TIARA_LAYOUT=1+2
+ * TIARA_PROGRESS=thread */
 #include "s_suite.h"
 
 #include <pthread.h>

@@ -1,8 +1,10 @@
 /*
- * A node whose ranks run the kernels' CPU build: segments, user buffers, calls, and how a rank makes its part of a call.
+ * A node whose ranks run the kernels' CPU build: segments, user buffers, calls, and how a rank
+ * makes its part of a call.
  *
- * The segments are plain memory, the plans those of lib/algo, translated as the host's part does it. All that a call is made
- * of follows from struct call, which is alike on all ranks; expected results come from the test data.
+ * The segments are plain memory, the plans those of lib/algo, translated as the host's part does
+ * it. All that a call is made of follows from struct call, which is alike on all ranks; expected
+ * results come from the test data.
  */
 #ifndef TIARA_TEST_KERNEL_NODE_H
 #define TIARA_TEST_KERNEL_NODE_H
@@ -379,9 +381,9 @@ static struct tiara_kernel_exec_args exec_args(
 }
 
 /*
- * Chunk @number of a call by itself, in two launches, as if a message were between them. On ranks of even number the second
- * launch pushes the last post of the first one (head_post), on the others the first launch waits for what the second's first
- * op needs (tail_wait).
+ * Chunk @number of a call by itself, in two launches, as if a message were between them. On ranks
+ * of even number the second launch pushes the last post of the first one (head_post), on the others
+ * the first launch waits for what the second's first op needs (tail_wait).
  */
 static void launch_split(const struct tiara_kernel_exec_args *whole, const struct program *p,
     int at, size_t number, const struct call *c)

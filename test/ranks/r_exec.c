@@ -1,7 +1,8 @@
 /* tiara-test: timeout 300 */
 /*
- * The executor and the small slots with threads as ranks: every algorithm, several layouts, chunks in flight, in place
- * and not. The same program runs under ThreadSanitizer, which sees every access that the labelled edges do not order.
+ * The executor and the small slots with threads as ranks: every algorithm, several layouts, chunks
+ * in flight, in place and not. The same program runs under ThreadSanitizer, which sees every access
+ * that the labelled edges do not order.
  */
 #include "test/harness/scene.h"
 #include "test/harness/test.h"
@@ -85,7 +86,8 @@ START_TEST(test_exec_every_algorithm_and_layout_computes)
 }
 END_TEST
 
-/* Some ranks have their buffers, or one of them, where the CPU cannot reach them; the others do not. */
+/* Some ranks have their buffers, or one of them, where the CPU cannot reach them; the others do
+ * not. */
 START_TEST(test_exec_staged_buffers_compute)
 {
     static const char *const some[] = {"1x3", "2x2", "1+2+3"};

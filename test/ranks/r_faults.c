@@ -1,8 +1,9 @@
 /*
- * Faults inside a node: ranks that call differently, that give up, that never come, and that have no memory.
+ * Faults inside a node: ranks that call differently, that give up, that never come, and that have
+ * no memory.
  *
- * Nobody may hang, nobody may return a result, and the log says who did what. Every wait here has a limit, far beyond what
- * the right answer takes, so that a hang shows as TIARA_ERR_TIMEOUT.
+ * Nobody may hang, nobody may return a result, and the log says who did what. Every wait here has a
+ * limit, far beyond what the right answer takes, so that a hang shows as TIARA_ERR_TIMEOUT.
  */
 #include "base/alloc.h"
 #include "test/harness/procs.h"
@@ -53,7 +54,8 @@ static struct tiara_act act_of(const struct fault *f, int rank, const struct tia
     return act;
 }
 
-/* The odd rank begins a call and gives it up: before its peers hear of it, or after that. Or it leaves without a fault of this call. */
+/* The odd rank begins a call and gives it up: before its peers hear of it, or after that. Or it
+ * leaves without a fault of this call. */
 static enum tiara_err give_up(struct tiara_actor *actor, const struct fault *f)
 {
     struct tiara_arena_desc desc = {.count = COUNT, .type = -1, .oper = -1};
@@ -314,7 +316,8 @@ static int count_true(const struct tiara_xport_group *group, bool mine)
     return n;
 }
 
-/* Sets up as core does. Failures: ranks that do not agree about the arena, and success without memory. */
+/* Sets up as core does. Failures: ranks that do not agree about the arena, and success without
+ * memory. */
 static int set_up(int rank, const struct tiara_xport_group *group, struct sweep *sweep)
 {
     struct tiara_layout l = {0};

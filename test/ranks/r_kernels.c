@@ -1,10 +1,11 @@
 /* tiara-test: timeout 300 */
 /*
- * The kernels' protocols, in their CPU build: a thread for each thread of each thread block of each rank.
+ * The kernels' protocols, in their CPU build: a thread for each thread of each thread block of each
+ * rank.
  *
- * Ranks run through a list of calls without meeting between them, so that the same words and cells serve calls of different
- * sizes and grids in a row. Under ThreadSanitizer every access to a cell, a packet or a peer's buffer that the
- * protocol does not order is seen.
+ * Ranks run through a list of calls without meeting between them, so that the same words and cells
+ * serve calls of different sizes and grids in a row. Under ThreadSanitizer every access to a cell,
+ * a packet or a peer's buffer that the protocol does not order is seen.
  */
 #include "test/ranks/kernel_node.h"
 
@@ -157,7 +158,8 @@ START_TEST(test_exec_numbers_grow_beyond_32_bits)
 }
 END_TEST
 
-/* Ops on several blocks, scratch memory, and the place of a message, in a program written by hand: OUT = IN + IN, of one rank. */
+/* Ops on several blocks, scratch memory, and the place of a message, in a program written by hand:
+ * OUT = IN + IN, of one rank. */
 START_TEST(test_exec_ops_on_several_blocks)
 {
     enum {
@@ -379,7 +381,8 @@ START_TEST(test_a_peer_that_does_not_come_is_told)
     ck_assert_uint_eq(s.code, TIARA_KERNEL_TIMEOUT);
     ck_assert_int_eq(s.peer, 1);
     ck_assert_int_eq(s.op, -1);
-    /* Direct, rank 0: one copy into the cell, then the fold that reads what rank 1 exposes in step 1. */
+    /* Direct, rank 0: one copy into the cell, then the fold that reads what rank 1 exposes in step
+     * 1. */
     ck_assert_uint_eq(n.status[0][2].code, TIARA_KERNEL_TIMEOUT);
     ck_assert_int_eq(n.status[0][2].peer, 1);
     ck_assert_int_eq(n.status[0][2].op, 1);

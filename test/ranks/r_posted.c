@@ -1,8 +1,8 @@
 /* tiara-test: timeout 300 */
 /*
- * Posted calls with threads as ranks: each rank starts its calls ahead of its peers and moves them on in an order of its own, which a seed
- * gives; small ones and ones with a plan are mixed. Under ThreadSanitizer the labelled edges of posted.c are what orders all
- * accesses.
+ * Posted calls with threads as ranks: each rank starts its calls ahead of its peers and moves them
+ * on in an order of its own, which a seed gives; small ones and ones with a plan are mixed. Under
+ * ThreadSanitizer the labelled edges of posted.c are what orders all accesses.
  */
 #include "base/alloc.h"
 #include "test/harness/scene.h"

@@ -1,11 +1,11 @@
 /* tiara-test: timeout 300 */
 /*
- * Thousands of mixed calls over one arena: small slots and plans of all kinds in random order, with random sizes, chunks and
- * slots, the same on all ranks.
+ * Thousands of mixed calls over one arena: small slots and plans of all kinds in random order, with
+ * random sizes, chunks and slots, the same on all ranks.
  *
- * What one call leaves behind in a slot, a cell, a counter or a queue meets the next one. So that ranks overtake each other
- * in ways that a quiet machine does not show, they lose the core at random moments: between calls, and before and
- * after every copy and reduction inside them.
+ * What one call leaves behind in a slot, a cell, a counter or a queue meets the next one. So that
+ * ranks overtake each other in ways that a quiet machine does not show, they lose the core at
+ * random moments: between calls, and before and after every copy and reduction inside them.
  */
 #include "test/harness/scene.h"
 #include "test/harness/test.h"

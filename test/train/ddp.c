@@ -1,14 +1,16 @@
 /*
  * Data-parallel training, as frameworks do it, with Tiara.
  *
- * Every rank has all parameters and works off its share of each batch. Then the gradients of all ranks are averaged, and every rank
- * changes its parameters in the same way; so they stay the same on all ranks, bit for bit, without ever being sent.
+ * Every rank has all parameters and works off its share of each batch. Then the gradients of all
+ * ranks are averaged, and every rank changes its parameters in the same way; so they stay the same
+ * on all ranks, bit for bit, without ever being sent.
  *
  * The average is what costs. Two things make it cheap here:
- *   - The backward pass goes from the last layer to the first. As soon as the gradients of a few layers are there, a bucket, their
- *     all-reduce is started (TIARA_Iallreduce), and goes on while the layers below are worked off.
- *   - Biases are many short vectors. Each by itself would cost as much time as a message takes to arrive; together they cost it
- *     once (TIARA_Allreduce_multi).
+ *   - The backward pass goes from the last layer to the first. As soon as the gradients of a few
+ *     layers are there, a bucket, their all-reduce is started (TIARA_Iallreduce), and goes on while
+ *     the layers below are worked off.
+ *   - Biases are many short vectors. Each by itself would cost as much time as a message takes to
+ *     arrive; together they cost it once (TIARA_Allreduce_multi).
  *
  * Its results are checked by test/harness/train_check.c. By hand:
  *     mpirun -n 4 build/test/train/ddp
@@ -19,8 +21,10 @@
 /* tiara-test: mpirun 4 TIARA_TEST_SERVED=1 TIARA_REPRODUCIBLE=1 */
 /* tiara-test: mpirun 4 TIARA_LAYOUT=2x2 */
 /* tiara-test: mpirun 4 TIARA_LAYOUT=2x2 TIARA_PROGRESS=call TIARA_TEST_SERVED=1 */
-/* tiara-test: mpirun 4 TIARA_LAYOUT=2x2 TIARA_PROGRESS=thread TIARA_TEST_SERVED=1 TIARA_TEST_THREADS=1 */
-/* tiara-test: mpirun 4 TIARA_LAYOUT=4x1 TIARA_PROGRESS=call TIARA_TEST_SERVED=1 TIARA_REPRODUCIBLE=1 */
+/* tiara-test: mpirun 4 TIARA_LAYOUT=2x2 TIARA_PROGRESS=thread TIARA_TEST_SERVED=1
+ * TIARA_TEST_THREADS=1 */
+/* tiara-test: mpirun 4 TIARA_LAYOUT=4x1 TIARA_PROGRESS=call TIARA_TEST_SERVED=1
+ * TIARA_REPRODUCIBLE=1 */
 /* tiara-test: vcluster 2x2 TIARA_PROGRESS=call TIARA_TEST_SERVED=1 */
 #include "mpi_run.h"
 #include "tiara.h"
@@ -34,7 +38,8 @@ enum {
     BUCKET = 2048 /* gradients that are worth a message of their own */
 };
 
-/* Gradient descent with momentum. @velocity: [train_params()] the optimiser's state, zeroed at the start. */
+/* Gradient descent with momentum. @velocity: [train_params()] the optimiser's state, zeroed at the
+ * start. */
 static void descend(void *velocity, double *params, const double *grads, int step)
 {
     double *v = velocity;
@@ -46,8 +51,9 @@ static void descend(void *velocity, double *params, const double *grads, int ste
 }
 
 /*
- * The backward pass. The weights of the layers lie one behind the other, so a bucket is one piece of the array. Returns how many
- * all-reduces are under way; until they are complete, nobody may touch their gradients.
+ * The backward pass. The weights of the layers lie one behind the other, so a bucket is one piece
+ * of the array. Returns how many all-reduces are under way; until they are complete, nobody may
+ * touch their gradients.
  */
 static int backward(struct train_batch *batch, const double *params, double *grads, MPI_Comm comm,
     TIARA_Request requests[TRAIN_LAYERS])
@@ -67,8 +73,9 @@ static int backward(struct train_batch *batch, const double *params, double *gra
 }
 
 /*
- * The biases of all layers. They could have memory of their own each. The call waits for the other ranks, but not for the buckets,
- * which may be under way: what counts is that all ranks start their calls in the same order.
+ * The biases of all layers. They could have memory of their own each. The call waits for the other
+ * ranks, but not for the buckets, which may be under way: what counts is that all ranks start their
+ * calls in the same order.
  */
 static void average_biases(double *grads, MPI_Comm comm)
 {
@@ -84,8 +91,8 @@ static void average_biases(double *grads, MPI_Comm comm)
 }
 
 /*
- * Trains @params: [train_params()]. Returns the mean loss of the last step. Errors of the communicator are fatal, as they are by default, so
- * nothing looks at return values.
+ * Trains @params: [train_params()]. Returns the mean loss of the last step. Errors of the
+ * communicator are fatal, as they are by default, so nothing looks at return values.
  */
 static double train(const struct train_run *run, double *params, MPI_Comm comm)
 {
@@ -119,7 +126,8 @@ static double train(const struct train_run *run, double *params, MPI_Comm comm)
 
 /* ---- the checks ---- */
 
-/* Where a run says so, Tiara itself runs the buckets: the results above would be the same if the MPI below did. */
+/* Where a run says so, Tiara itself runs the buckets: the results above would be the same if the
+ * MPI below did. */
 START_TEST(test_buckets_are_served)
 {
     MPI_Comm comm;

@@ -1,15 +1,18 @@
 /*
- * Data-parallel training with the optimiser's state shared out (as ZeRO and FSDP do it), with Tiara.
+ * Data-parallel training with the optimiser's state shared out (as ZeRO and FSDP do it), with
+ * Tiara.
  *
- * Adam keeps two numbers for each parameter. In plain data-parallel training (ddp.c) every rank keeps them all, and all ranks do the
- * same with them. Here each rank keeps them for its shard, one of as many equal parts as there are ranks, and an all-reduce is taken apart:
+ * Adam keeps two numbers for each parameter. In plain data-parallel training (ddp.c) every rank
+ * keeps them all, and all ranks do the same with them. Here each rank keeps them for its shard, one
+ * of as many equal parts as there are ranks, and an all-reduce is taken apart:
  *   1. TIARA_Reduce_scatter_block gives each rank the average gradients of its shard,
  *   2. the rank changes the parameters of its shard,
  *   3. TIARA_Allgather gives all ranks all parameters.
  * So much is sent as in one all-reduce, and the state takes 1/N of the memory.
  *
- * Shards are equal, so the parameters are padded with zeroes: to whole buckets, each of a block for every rank. A rank's shard is its blocks
- * of all buckets. Buckets are of a fixed size, so that it does not matter where layers end.
+ * Shards are equal, so the parameters are padded with zeroes: to whole buckets, each of a block for
+ * every rank. A rank's shard is its blocks of all buckets. Buckets are of a fixed size, so that it
+ * does not matter where layers end.
  *
  * Its results are checked by test/harness/train_check.c. By hand:
  *     mpirun -n 4 build/test/train/zero
@@ -97,8 +100,8 @@ static void update(struct shard *s, double *params, double *grads, int step, MPI
 }
 
 /*
- * Trains @result: [train_params()]. Returns the mean loss of the last step. Errors of the communicator are fatal, as they are by default, so
- * nothing looks at return values.
+ * Trains @result: [train_params()]. Returns the mean loss of the last step. Errors of the
+ * communicator are fatal, as they are by default, so nothing looks at return values.
  */
 static double train(const struct train_run *run, double *result, MPI_Comm comm)
 {
@@ -136,7 +139,8 @@ static void adam_alone(void *state, double *params, const double *grads, int ste
     adam(params, grads, m, m + train_params(), train_params(), step);
 }
 
-/* The state of all ranks together is that of all parameters, but for the padding of the last bucket. */
+/* The state of all ranks together is that of all parameters, but for the padding of the last
+ * bucket. */
 START_TEST(test_state_is_shared_out)
 {
     unsigned long long mine = state_bytes, all = 0;

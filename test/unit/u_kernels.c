@@ -1,9 +1,11 @@
 /* tiara-test: timeout 300 */
 /*
- * The reductions of the kernels, in their CPU build: every element type and operator against a scalar oracle, byte by byte.
+ * The reductions of the kernels, in their CPU build: every element type and operator against a
+ * scalar oracle, byte by byte.
  *
- * The oracle is that of the host's reductions, so the kernels give the same bits. It knows nothing of alignment, of threads,
- * and of which source the result overwrites; so results that equal it do not depend on these either.
+ * The oracle is that of the host's reductions, so the kernels give the same bits. It knows nothing
+ * of alignment, of threads, and of which source the result overwrites; so results that equal it do
+ * not depend on these either.
  */
 #include "kernels/kernels.h"
 #include "kernels/on_cpu.h"
@@ -327,7 +329,8 @@ START_TEST(test_any_alignment_of_any_pointer_gives_the_same)
 }
 END_TEST
 
-/* Sources end where their memory ends: AddressSanitizer and valgrind see a vector that reaches beyond. */
+/* Sources end where their memory ends: AddressSanitizer and valgrind see a vector that reaches
+ * beyond. */
 START_TEST(test_nothing_behind_a_source_is_read)
 {
     struct tiara_kernel_reduce_args args = {
@@ -384,7 +387,8 @@ START_TEST(test_average_divides_as_the_host_does)
     for (int k = 0; k < MAX_SRC; k++)
         fill(data.original[k], t.type, t.n, &random);
     for (size_t r = 0; r < LENGTH(ranks); r++)
-        /* Of one source also NaNs with a payload come here; what becomes of a small float's the oracle does not know. */
+        /* Of one source also NaNs with a payload come here; what becomes of a small float's the
+         * oracle does not know. */
         for (t.nsrc = is_half(host_type[t.type]) ? 2 : 1; t.nsrc <= 3; t.nsrc++) {
             t.finish_ranks = ranks[r];
             for (int k = 0; k <= MAX_SRC; k++)

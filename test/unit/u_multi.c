@@ -1,6 +1,6 @@
 /*
- * TIARA_Allreduce_multi where memory for packed vectors is short: on one rank, all ranks get an error and none hangs; and where the
- * MPI below does everything, no memory is needed.
+ * TIARA_Allreduce_multi where memory for packed vectors is short: on one rank, all ranks get an
+ * error and none hangs; and where the MPI below does everything, no memory is needed.
  */
 /* tiara-test: mpirun 1 */
 /* tiara-test: mpirun 3 */
@@ -86,7 +86,9 @@ START_TEST(test_multi_without_memory_on_a_rank_hangs_nobody)
 }
 END_TEST
 
-/* On one rank, or by TIARA_ALGO, the MPI below does it, which would not notice a rank that fails. */
+/*
+ * On one rank, or by TIARA_ALGO, the MPI below does it, which would not notice a rank that fails.
+ */
 START_TEST(test_multi_by_mpi_needs_no_memory)
 {
     bool by_mpi = mt_size == 1 || getenv("TIARA_ALGO");

@@ -1,5 +1,6 @@
 /*
- * The builder: what appends leave behind, what they leave out, sticky errors, embedding, and memory running out.
+ * The builder: what appends leave behind, what they leave out, sticky errors, embedding, and memory
+ * running out.
  */
 #include "test/harness/test.h"
 #include "base/alloc.h"

@@ -1,6 +1,6 @@
 /*
- * The checker: what it says of each broken rule, what it counts, and what it does when memory runs out.
- * Mutants of whole plans are in test/plan/p_mutants.c.
+ * The checker: what it says of each broken rule, what it counts, and what it does when memory runs
+ * out. Mutants of whole plans are in test/plan/p_mutants.c.
  */
 #include "test/harness/test.h"
 #include "test/plan/plan_set.h"
@@ -38,7 +38,8 @@ START_TEST(test_check_samples_are_proved_and_counted)
 }
 END_TEST
 
-/* Each breaks @set's "two-shot" sample in one way. Op 0: cell <- in; 1: reduce; 2, 3, 4: out <- cell. */
+/* Each breaks @set's "two-shot" sample in one way. Op 0: cell <- in; 1: reduce; 2, 3, 4: out <-
+ * cell. */
 static void read_in(struct tiara_plan *p)
 {
     p[1].srcs[p[1].ops[1].src].buf = TIARA_BUF_IN;

@@ -117,7 +117,8 @@ START_TEST(test_sim_message_within_a_node_takes_the_senders_time)
 }
 END_TEST
 
-/* The textbook ring, one rank a node, sums in OUT (which starts as the input: the call is in place). */
+/* The textbook ring, one rank a node, sums in OUT (which starts as the input: the call is in
+ * place). */
 static void build_ring(struct plan_set *set, int n, const char *layout)
 {
     init_all(set, layout, n);

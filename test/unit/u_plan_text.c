@@ -1,5 +1,6 @@
 /*
- * The text form: what is printed, that it is read back the same, and what the reader says of text that it cannot read.
+ * The text form: what is printed, that it is read back the same, and what the reader says of text
+ * that it cannot read.
  */
 #include "test/harness/test.h"
 #include "test/plan/plan_set.h"

@@ -1,8 +1,9 @@
 /*
  * Which blocks an op works on: compared with a data flow of all ranks together.
  *
- * The library looks at one rank's plan and reasons forwards and backwards. Here all ranks' plans run, step by
- * step, on memory that holds nothing but block numbers: what an op then finds in its sources is the truth.
+ * The library looks at one rank's plan and reasons forwards and backwards. Here all ranks' plans
+ * run, step by step, on memory that holds nothing but block numbers: what an op then finds in its
+ * sources is the truth.
  */
 #include "algo/algo.h"
 #include "base/alloc.h"

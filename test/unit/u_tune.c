@@ -1,8 +1,9 @@
 /*
  * The choice of the algorithm: what holds for every choice, over many random facts and calls.
  *
- * Which algorithm is fastest is for benchmarks to say. Here: the choice can be carried out, keeps what was promised
- * (order, reproducibility, room in the cells), does what the user forced or says why not, and always explains itself.
+ * Which algorithm is fastest is for benchmarks to say. Here: the choice can be carried out, keeps
+ * what was promised (order, reproducibility, room in the cells), does what the user forced or says
+ * why not, and always explains itself.
  */
 #include "tune/tune.h"
 #include "base/alloc.h"
@@ -204,7 +205,8 @@ static void check_small(struct test_case *t)
     if (t->layout.nnodes == 1)
         return;
     holds(t, ch->opts.leaders >= 0 && ch->opts.leaders <= t->layout.min_local);
-    /* The sum of sums of nodes: neither the left fold over all ranks nor, unless nodes are blocks, in rank order. */
+    /* The sum of sums of nodes: neither the left fold over all ranks nor, unless nodes are blocks,
+     * in rank order. */
     holds(t, !f->reproducible);
     holds(t, t->call.commutative || tiara_layout_is_block(&t->layout));
     holds(t, ch->opts.inter && ch->opts.inter->flags & TIARA_ALGO_FLAT);

@@ -1,5 +1,6 @@
 /*
- * Waiting: every way in which a wait begins, goes on and ends. Counters say what happened, never clocks.
+ * Waiting: every way in which a wait begins, goes on and ends. Counters say what happened, never
+ * clocks.
  */
 #include "base/wait.h"
 #include "test/harness/test.h"

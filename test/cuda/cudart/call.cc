@@ -1,8 +1,9 @@
 /*
- * The stand-in's calls: settings, and what happens in front of and behind the body of every function: it is counted, it fails when
- * it is told to, and its error is kept.
+ * The stand-in's calls: settings, and what happens in front of and behind the body of every
+ * function: it is counted, it fails when it is told to, and its error is kept.
  *
- * Nothing happens before the first call but the registration of kernels. Settings are read then, once.
+ * Nothing happens before the first call but the registration of kernels. Settings are read then,
+ * once.
  */
 #include "test/cuda/cudart/standin.h"
 

@@ -1,8 +1,9 @@
 /*
- * What the tests of the stand-in share: checks of results, and a gate that holds a stream until the test opens it, so that "not yet"
- * can be seen without clocks.
+ * What the tests of the stand-in share: checks of results, and a gate that holds a stream until the
+ * test opens it, so that "not yet" can be seen without clocks.
  *
- * Each test is a process of its own (CK_FORK_GETENV): its variables are set before its first CUDA call.
+ * Each test is a process of its own (CK_FORK_GETENV): its variables are set before its first CUDA
+ * call.
  */
 #ifndef STANDIN_CHECK_H
 #define STANDIN_CHECK_H
@@ -28,7 +29,9 @@ static inline void be_lenient(void)
     setenv("STANDIN_STRICT", "0", 1);
 }
 
-/* A byte of device memory as the host sees it now: the stand-in's device memory is the host's too. */
+/*
+ * A byte of device memory as the host sees it now: the stand-in's device memory is the host's too.
+ */
 static inline int look(const unsigned char *at)
 {
     return __atomic_load_n(at, __ATOMIC_ACQUIRE);

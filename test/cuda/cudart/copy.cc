@@ -1,8 +1,9 @@
 /*
  * The stand-in's copies and fills.
  *
- * A copy takes place on a stream's thread. What CUDA promises to be over when the call returns is waited for, and nothing
- * else: cudaMemcpy between devices and cudaMemset are asynchronous, as they are there.
+ * A copy takes place on a stream's thread. What CUDA promises to be over when the call returns is
+ * waited for, and nothing else: cudaMemcpy between devices and cudaMemset are asynchronous, as they
+ * are there.
  */
 #include "test/cuda/cudart/standin.h"
 

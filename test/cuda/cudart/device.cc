@@ -1,7 +1,8 @@
 /*
  * The stand-in's devices: what they say of themselves, and who reaches whose memory.
  *
- * Devices of the machine have numbers; a process sees some of them, by CUDA_VISIBLE_DEVICES, and calls them by ordinals.
+ * Devices of the machine have numbers; a process sees some of them, by CUDA_VISIBLE_DEVICES, and
+ * calls them by ordinals.
  */
 #include "test/cuda/cudart/standin.h"
 

@@ -1,6 +1,7 @@
 /*
- * The stand-in's driver functions, which programs get from cudaGetDriverEntryPoint: what an address is, and virtual memory
- * management (reserve addresses, create memory, map it, give access, pass it on as a file descriptor).
+ * The stand-in's driver functions, which programs get from cudaGetDriverEntryPoint: what an address
+ * is, and virtual memory management (reserve addresses, create memory, map it, give access, pass it
+ * on as a file descriptor).
  */
 #include "test/cuda/cudart/standin.h"
 

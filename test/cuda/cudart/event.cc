@@ -1,8 +1,9 @@
 /*
  * The stand-in's events.
  *
- * What a wait waits for is the last record at the time of the call: a mark of its own for each record. Events that
- * processes share have two counts in shared memory instead: records that were asked for, and the last one that was reached.
+ * What a wait waits for is the last record at the time of the call: a mark of its own for each
+ * record. Events that processes share have two counts in shared memory instead: records that were
+ * asked for, and the last one that was reached.
  */
 #include "test/cuda/cudart/standin.h"
 

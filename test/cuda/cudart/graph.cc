@@ -1,9 +1,10 @@
 /*
  * The stand-in's stream capture and graphs.
  *
- * While a stream is captured, what is submitted becomes a node of a graph, which depends on the stream's *tail*: its last node, and
- * the nodes that events brought along which it waited for. A launch of the graph is one op of a stream; in it, nodes run
- * as soon as those before them are over, independent ones at the same time.
+ * While a stream is captured, what is submitted becomes a node of a graph, which depends on the
+ * stream's *tail*: its last node, and the nodes that events brought along which it waited for. A
+ * launch of the graph is one op of a stream; in it, nodes run as soon as those before them are
+ * over, independent ones at the same time.
  */
 #include "test/cuda/cudart/standin.h"
 
@@ -38,7 +39,8 @@ struct Run {
     std::condition_variable changed;
 };
 
-/* Runs a node and, one after the other, what becomes ready by it; others that do, on threads of their own. */
+/* Runs a node and, one after the other, what becomes ready by it; others that do, on threads of
+ * their own. */
 void node_run(const std::shared_ptr<Run> &run, size_t node)
 {
     for (;;) {

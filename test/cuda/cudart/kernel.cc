@@ -1,10 +1,11 @@
 /*
- * The stand-in's kernels: what nvcc's objects register, and launches of the CPU builds of the same kernels.
+ * The stand-in's kernels: what nvcc's objects register, and launches of the CPU builds of the same
+ * kernels.
  *
- * libkernels_on_cpu.so has for each kernel K a function K_on_cpu, which runs one thread of a thread block
- * (kernels/on_cpu.h). Threads of a launch are threads of a pool that grows as far as it must: blocks wait for each other,
- * and for blocks of other launches and processes, so none may stand behind another. More blocks than the device
- * holds at once take turns, as on a GPU.
+ * libkernels_on_cpu.so has for each kernel K a function K_on_cpu, which runs one thread of a thread
+ * block (kernels/on_cpu.h). Threads of a launch are threads of a pool that grows as far as it must:
+ * blocks wait for each other, and for blocks of other launches and processes, so none may stand
+ * behind another. More blocks than the device holds at once take turns, as on a GPU.
  */
 #include "test/cuda/cudart/standin.h"
 #include "kernels/kernels.h"

@@ -1,9 +1,9 @@
 /*
  * The stand-in's memory: allocations, what a pointer is, and legacy IPC.
  *
- * Memory of a device is a memfd, so that other processes can really map it: an IPC handle says which process, which
- * descriptor and which inode, and the opener goes through /proc. Nothing has a name, so nothing is left behind. Behind
- * each allocation lies a page that cannot be touched.
+ * Memory of a device is a memfd, so that other processes can really map it: an IPC handle says
+ * which process, which descriptor and which inode, and the opener goes through /proc. Nothing has a
+ * name, so nothing is left behind. Behind each allocation lies a page that cannot be touched.
  */
 #include "test/cuda/cudart/standin.h"
 

@@ -1,12 +1,13 @@
 /*
  * The stand-in for the CUDA runtime: what its files share. C++17.
  *
- * One mutex guards all tables, and one condition variable says that something has changed: work in streams ended. Whatever
- * takes time (copies, kernels) runs without the mutex, on threads of a pool. State is never destroyed, so that a process
- * may end while threads still work.
+ * One mutex guards all tables, and one condition variable says that something has changed: work in
+ * streams ended. Whatever takes time (copies, kernels) runs without the mutex, on threads of a
+ * pool. State is never destroyed, so that a process may end while threads still work.
  *
- * A *programmer's error*, one that no correct program makes, goes through misuse(): a line on stderr, and the end of the
- * process with STANDIN_STRICT=1. Errors that a correct program can meet are only returned.
+ * A *programmer's error*, one that no correct program makes, goes through misuse(): a line on
+ * stderr, and the end of the process with STANDIN_STRICT=1. Errors that a correct program can meet
+ * are only returned.
  */
 #ifndef STANDIN_H
 #define STANDIN_H
@@ -35,7 +36,8 @@ using Task = std::function<void()>;
 
 /* ---- calls: call.cc; devices: device.cc ---- */
 
-/* Starts what the first call starts, counts the call, and says whether it may go on (injection, fork, host functions). */
+/* Starts what the first call starts, counts the call, and says whether it may go on (injection,
+ * fork, host functions). */
 cudaError_t call_begin(const char *name);
 /* Keeps @code for cudaGetLastError. */
 cudaError_t call_end(cudaError_t code);
@@ -95,7 +97,9 @@ void pool_run(Task task);
 
 uint64_t number_next(); /* never twice in a process */
 
-/* Objects by handles that are no addresses and are never used again, so that stale ones are found. */
+/*
+ * Objects by handles that are no addresses and are never used again, so that stale ones are found.
+ */
 template <class Handle, class T> class Table
 {
   public:
@@ -124,7 +128,8 @@ template <class Handle, class T> class Table
 #define PAGE ((size_t)4096)
 #define MEMORY_BYTES (UINT64_C(16) << 30) /* of a device */
 
-/* A memfd that stands for memory of a device. Its name in /proc says of which: so does a file descriptor that was passed. */
+/* A memfd that stands for memory of a device. Its name in /proc says of which: so does a file
+ * descriptor that was passed. */
 struct File {
     int fd, physical;
     size_t bytes;
@@ -199,7 +204,9 @@ struct Stream {
 };
 using StreamRef = std::shared_ptr<Stream>;
 
-/* The stream of a handle, default streams included; NULL after misuse: then code_out is the error. */
+/*
+ * The stream of a handle, default streams included; NULL after misuse: then code_out is the error.
+ */
 StreamRef stream_find(cudaStream_t handle, cudaError_t *code_out);
 /* Enqueues or captures. */
 cudaError_t stream_submit(
@@ -249,7 +256,8 @@ cudaError_t capture_add(Stream &stream, Task run);
 cudaError_t capture_wait(Stream &stream, const Event &event);
 /* For calls on a stream that are not allowed while it is captured; invalidates. */
 cudaError_t capture_refuses(const StreamRef &stream);
-/* For calls that are not allowed while anything is captured, by the mode: the result of a check in front of them. */
+/* For calls that are not allowed while anything is captured, by the mode: the result of a check in
+ * front of them. */
 cudaError_t capture_forbids();
 /* A blocking stream of the device is captured, so that its legacy stream cannot be used. */
 bool capture_blocks_legacy(int device);

@@ -1,10 +1,10 @@
 /*
  * The stand-in's streams, events and copies.
  *
- * A stream is a queue of ops; a thread of the pool works on it while it is not empty. An op starts when the one before it is over
- * and its conditions hold: places in other streams, records of events. So nothing that is called asynchronous is
- * done by the caller. The legacy default stream is a stream whose ops wait for all blocking streams of the device, and
- * they for it.
+ * A stream is a queue of ops; a thread of the pool works on it while it is not empty. An op starts
+ * when the one before it is over and its conditions hold: places in other streams, records of
+ * events. So nothing that is called asynchronous is done by the caller. The legacy default stream
+ * is a stream whose ops wait for all blocking streams of the device, and they for it.
  */
 #include "test/cuda/cudart/standin.h"
 

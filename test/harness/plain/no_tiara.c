@@ -1,6 +1,6 @@
 /*
- * What the harness wants of Tiara, for programs that are not linked with it: there are none of its types, and an all-reduce is MPI's, which a
- * preloaded library may take.
+ * What the harness wants of Tiara, for programs that are not linked with it: there are none of its
+ * types, and an all-reduce is MPI's, which a preloaded library may take.
  */
 #include "tiara.h"
 

@@ -1,6 +1,6 @@
 /*
- * A tool of the kind that is preloaded beside others: counts the program's calls of two functions, and passes them on. Rank 0 prints
- * "count: ALLREDUCES allreduces, WAITS waits" at the end.
+ * A tool of the kind that is preloaded beside others: counts the program's calls of two functions,
+ * and passes them on. Rank 0 prints "count: ALLREDUCES allreduces, WAITS waits" at the end.
  */
 #include <mpi.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* A tool that does only what many do: it begins in MPI_Init and ends in MPI_Finalize, by the PMPI_ names. */
+/* A tool that does only what many do: it begins in MPI_Init and ends in MPI_Finalize, by the PMPI_
+ * names. */
 #include <mpi.h>
 #include <stdio.h>
 

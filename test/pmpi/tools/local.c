@@ -1,5 +1,6 @@
 /*
- * A program that is linked with no MPI and opens an object that is, as interpreters do: local OBJECT [WORD]... runs p_job of it.
+ * A program that is linked with no MPI and opens an object that is, as interpreters do: local
+ * OBJECT [WORD]... runs p_job of it.
  */
 #include <dlfcn.h>
 #include <stdio.h>

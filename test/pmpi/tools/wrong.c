@@ -1,6 +1,7 @@
 /*
- * An MPI that computes wrongly, for the tests of verify: on rank 1, the last element of each MPI_Allreduce and MPI_Iallreduce of
- * integers is one more than it should be. Preloaded behind the library under test, it is what that takes for the MPI.
+ * An MPI that computes wrongly, for the tests of verify: on rank 1, the last element of each
+ * MPI_Allreduce and MPI_Iallreduce of integers is one more than it should be. Preloaded behind the
+ * library under test, it is what that takes for the MPI.
  */
 #include <mpi.h>
 
