@@ -11,7 +11,7 @@ srcdir ?= .
 B := build
 
 # The layers of lib/, in the order in which they may include each other (scripts/check-includes).
-MODULES := base topo plan algo tune mem redop xport exec core
+MODULES := base topo plan algo tune mem redop xport exec elem comm call api
 # test/<kind>/*.c, each one program, and test/<kind>/*.sh; in the order in which they run.
 TEST_KINDS := unit plan conform ranks cuda mpi pmpi train fault vcluster cli
 PROGRAMS := tiara-bench tiara-info tiara-plan

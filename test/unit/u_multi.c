@@ -7,7 +7,7 @@
 /* tiara-test: mpirun 4 TIARA_LAYOUT=2x2 */
 /* tiara-test: mpirun 3 TIARA_ALGO=mpi */
 /* tiara-test: mpirun 4 TIARA_TEST_MEMORY=mixed */
-#include "core/multi.h"
+#include "api/multi.h"
 #include "base/alloc.h"
 #include "mpi_run.h"
 #include "tiara.h"

@@ -1,0 +1,341 @@
+/*
+ * TIARA_Allreduce_multi: many small vectors in one all-reduce.
+ *
+ * The vectors are copied, one behind the other, into a dense vector in host memory, which is
+ * all-reduced like any other, and the results are copied out of another one. Two dense vectors, not
+ * one: when the call has to go another way (to the MPI below), the input is still there.
+ *
+ * What is packed follows from counts and the size of an element only, and so is alike on all ranks.
+ * Where buffers live (GPU memory is fetched and stored), and whether a rank reduces in place,
+ * concerns nobody else. Calls that are not of a predefined type and operator, or of Tiara's own,
+ * are done one buffer at a time: elements of a user's operator may have holes, and ranks may
+ * describe the same elements by different types. So are those on intercommunicators, which are the
+ * MPI's, and on communicators of one rank.
+ */
+#include "api/multi.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "comm/comm.h"
+#include <pthread.h>
+#include <string.h>
+
+/*
+ * Bytes of a buffer above which it goes by itself. Packing copies every byte twice, to save one
+ * latency. On one node both cost the same at 16 KiB: 16 such buffers took 44 us by themselves and
+ * 42 packed; of 4 KiB 16 and 11, of 256 B 4.0 and 1.3 (2 ranks on 2 cores, virtual AMD Zen 5,
+ * 2026-11).
+ */
+#define ALONE_BYTES ((size_t)16384)
+/* Bytes of a packed vector. In a longer one a latency between nodes could hardly be seen, and its
+ * copies would leave the caches. */
+#define PACKED_BYTES ((size_t)1 << 20)
+/* Of one that is packed on the stack. */
+#define ROOM_BYTES ((size_t)16384)
+
+struct multi {
+    struct tiara_comm *c;
+    int n;
+    const void *const *sendbufs; /* NULL: all in place */
+    void *const *recvbufs;
+    const int *counts;
+    MPI_Datatype type;
+    MPI_Op op;
+    struct tiara_elem elem;
+    size_t packed_max; /* bytes of a packed vector */
+};
+
+/* A sum of n counts, all of them ints, is less than 2^62. */
+_Static_assert(sizeof(MPI_Count) >= 8, "MPI_Count holds any sum of counts");
+
+static const void *sendbuf_of(const struct multi *m, int i)
+{
+    return m->sendbufs ? m->sendbufs[i] : MPI_IN_PLACE;
+}
+
+static size_t bytes_of(const struct multi *m, int i)
+{
+    return (size_t)m->counts[i] * m->elem.size;
+}
+
+static int reduce_one(const struct multi *m, int i)
+{
+    return TIARA_Allreduce(
+        sendbuf_of(m, i), m->recvbufs[i], m->counts[i], m->type, m->op, m->c->comm);
+}
+
+static int reduce_each(const struct multi *m)
+{
+    int rc = MPI_SUCCESS;
+
+    for (int i = 0; i < m->n && rc == MPI_SUCCESS; i++)
+        rc = reduce_one(m, i);
+    return rc;
+}
+
+/* ---- packing ---- */
+
+/* The buffers [first, end) that are packed, and what they come to. */
+struct batch {
+    int first, end, members;
+    size_t bytes;
+};
+
+static bool is_packed(const struct multi *m, int i)
+{
+    size_t bytes = bytes_of(m, i);
+
+    return bytes > 0 && bytes <= ALONE_BYTES && bytes <= m->packed_max;
+}
+
+/* The batch that begins with buffer @first: as many as fit. */
+static struct batch batch_from(const struct multi *m, int first)
+{
+    struct batch b = {.first = first, .end = first};
+
+    for (; b.end < m->n; b.end++) {
+        if (!is_packed(m, b.end))
+            continue;
+        if (b.bytes + bytes_of(m, b.end) > m->packed_max)
+            break;
+        b.bytes += bytes_of(m, b.end);
+        b.members++;
+    }
+    return b;
+}
+
+static enum tiara_err copy(
+    struct tiara_comm *c, void *dst, const void *src, size_t bytes, bool to_user)
+{
+    if (c->device.possible && !tiara_near_is(to_user ? dst : src))
+        return tiara_device_copy(c, dst, src, bytes, to_user);
+    memcpy(dst, src, bytes);
+    return TIARA_OK;
+}
+
+static enum tiara_err pack(const struct multi *m, const struct batch *b, char *dense)
+{
+    /* The pinned memory that copies go through may be in use by a call in a stream. */
+    enum tiara_err err = m->c->device.possible ? tiara_stream_drain(m->c) : TIARA_OK;
+
+    for (int i = b->first; i < b->end && err == TIARA_OK; i++) {
+        const void *from = sendbuf_of(m, i);
+
+        if (!is_packed(m, i))
+            continue;
+        err =
+            copy(m->c, dense, from == MPI_IN_PLACE ? m->recvbufs[i] : from, bytes_of(m, i), false);
+        dense += bytes_of(m, i);
+    }
+    return err;
+}
+
+static enum tiara_err unpack(const struct multi *m, const struct batch *b, const char *dense)
+{
+    enum tiara_err err = TIARA_OK;
+
+    for (int i = b->first; i < b->end && err == TIARA_OK; i++) {
+        if (!is_packed(m, i))
+            continue;
+        err = copy(m->c, m->recvbufs[i], dense, bytes_of(m, i), true);
+        dense += bytes_of(m, i);
+    }
+    return err;
+}
+
+/* ---- room for packed vectors ---- */
+
+/*
+ * The memory of the last call that took some from the heap, for the next one of any communicator:
+ * new memory of this size costs more in page faults than packing saves.
+ */
+struct room {
+    char *in, *out; /* NULL: there is none */
+    size_t bytes; /* of each */
+};
+static struct room kept; /* kept_lock */
+static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void room_free(struct room *room)
+{
+    tiara_free(room->out);
+    tiara_free(room->in);
+    *room = (struct room){0};
+}
+
+static struct room room_take(size_t bytes)
+{
+    struct room room;
+
+    pthread_mutex_lock(&kept_lock);
+    room = kept;
+    kept = (struct room){0};
+    pthread_mutex_unlock(&kept_lock);
+    if (room.bytes >= bytes)
+        return room;
+    room_free(&room);
+    room.in = tiara_alloc_aligned(64, bytes);
+    room.out = tiara_alloc_aligned(64, bytes);
+    room.bytes = bytes;
+    if (!room.in || !room.out)
+        room_free(&room);
+    return room;
+}
+
+/* Another thread's may be there already. */
+static void room_give(struct room *room)
+{
+    struct room other;
+
+    pthread_mutex_lock(&kept_lock);
+    other = kept;
+    kept = *room;
+    pthread_mutex_unlock(&kept_lock);
+    room_free(&other);
+}
+
+void tiara_multi_release(void)
+{
+    struct room none = {0};
+
+    room_give(&none);
+}
+
+/* ---- running ---- */
+
+/* @in, @out: of the batch's size at least; NULL: there is no memory. Returns MPI_SUCCESS or a
+ * raised error. */
+static int reduce_batch(const struct multi *m, const struct batch *b, char *in, char *out)
+{
+    struct tiara_call call = {
+        .coll = TIARA_COLL_ALLREDUCE, .count = b->bytes / m->elem.size, .elem = m->elem};
+    enum tiara_err err = in && out ? pack(m, b, in) : TIARA_ERR_NOMEM;
+    int rc;
+
+    if (err != TIARA_OK)
+        return tiara_call_fail(m->c, &call, err);
+    rc = TIARA_Allreduce_c(in, out, (MPI_Count)call.count, m->type, m->op, m->c->comm);
+    return rc == MPI_SUCCESS ? tiara_core_raise(m->c->comm, unpack(m, b, out)) : rc;
+}
+
+static int reduce_batches(const struct multi *m, char *in, char *out)
+{
+    int rc = MPI_SUCCESS;
+
+    for (int i = 0; i < m->n && rc == MPI_SUCCESS;) {
+        struct batch b = batch_from(m, i);
+
+        if (b.members > 1)
+            rc = reduce_batch(m, &b, in, out);
+        for (; i < b.end && rc == MPI_SUCCESS; i++)
+            if (m->counts[i] > 0 && (b.members == 1 || !is_packed(m, i)))
+                rc = reduce_one(m, i);
+    }
+    return rc;
+}
+
+/* Bytes of the largest batch that is packed. */
+static size_t most_packed(const struct multi *m)
+{
+    size_t most = 0;
+
+    for (int i = 0; i < m->n;) {
+        struct batch b = batch_from(m, i);
+
+        if (b.members > 1 && b.bytes > most)
+            most = b.bytes;
+        i = b.end;
+    }
+    return most;
+}
+
+static int reduce_packed(const struct multi *m)
+{
+    _Alignas(64) char near_in[ROOM_BYTES], near_out[ROOM_BYTES];
+    size_t most = most_packed(m);
+    struct room room;
+    int rc;
+
+    if (most <= ROOM_BYTES)
+        return reduce_batches(m, near_in, near_out);
+    room = room_take(most);
+    rc = reduce_batches(m, room.in, room.out);
+    room_give(&room);
+    return rc;
+}
+
+/* ---- arguments ---- */
+
+static bool has_bad_count(const struct multi *m)
+{
+    if (m->n < 0 || (m->n > 0 && !m->counts)) {
+        tiara_error("TIARA_Allreduce_multi: n is %d%s", m->n, m->n > 0 ? ", counts is null" : "");
+        return true;
+    }
+    for (int i = 0; i < m->n; i++)
+        if (m->counts[i] < 0) {
+            tiara_error("TIARA_Allreduce_multi: counts[%d] is %d", i, m->counts[i]);
+            return true;
+        }
+    return false;
+}
+
+/* Of a call with a native element. */
+static bool has_bad_buffer(const struct multi *m)
+{
+    for (int i = 0; i < m->n; i++) {
+        const void *send = m->counts[i] > 0 ? sendbuf_of(m, i) : NULL;
+
+        if (m->counts[i] > 0 && (!send || !m->recvbufs[i] || send == m->recvbufs[i] ||
+                                    m->recvbufs[i] == MPI_IN_PLACE)) {
+            tiara_error("TIARA_Allreduce_multi: sendbufs[%d] is %p and recvbufs[%d] is %p, with "
+                        "%d elements",
+                i, send, i, m->recvbufs[i], m->counts[i]);
+            return true;
+        }
+    }
+    return false;
+}
+
+static int check_and_reduce(struct multi *m, const void *sendbufs)
+{
+    struct tiara_comm *c = m->c;
+    bool native = tiara_elem_native(m->type, m->op, &m->elem);
+
+    if (has_bad_count(m))
+        return tiara_core_raise_code(c->comm, MPI_ERR_COUNT);
+    if (m->type == MPI_DATATYPE_NULL)
+        return tiara_core_raise_code(c->comm, MPI_ERR_TYPE);
+    if (m->op == MPI_OP_NULL)
+        return tiara_core_raise_code(c->comm, MPI_ERR_OP);
+    if (m->n > 0 && (!sendbufs || !m->recvbufs)) {
+        tiara_error("TIARA_Allreduce_multi: %s is null", sendbufs ? "recvbufs" : "sendbufs");
+        return tiara_core_raise_code(c->comm, MPI_ERR_BUFFER);
+    }
+    if (!native || c->inter)
+        return reduce_each(m);
+    if (has_bad_buffer(m))
+        return tiara_core_raise_code(c->comm, MPI_ERR_BUFFER);
+    /*
+     * Nobody looks after a rank that fails before a call of MPI's: nothing that can fail comes
+     * before one. But after a failure peers may still be in the call, with the batches of a call of
+     * Tiara's.
+     */
+    m->packed_max = c->facts.mpi_only && !c->broken ? ROOM_BYTES : PACKED_BYTES;
+    return c->size == 1 ? reduce_each(m) : reduce_packed(m);
+}
+
+int TIARA_Allreduce_multi(int n, const void *const *sendbufs, void *const *recvbufs,
+    const int *counts, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm)
+{
+    int rc;
+    bool in_place = (const void *)sendbufs == MPI_IN_PLACE;
+    struct multi m = {.c = tiara_comm_get(comm, &rc),
+        .n = n,
+        .sendbufs = in_place ? NULL : sendbufs,
+        .recvbufs = recvbufs,
+        .counts = counts,
+        .type = datatype,
+        .op = op};
+
+    return m.c ? check_and_reduce(&m, sendbufs) : rc;
+}

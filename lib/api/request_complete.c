@@ -1,0 +1,373 @@
+/*
+ * Completion of nonblocking operations: TIARA_Wait, TIARA_Test and their kind, and requests that
+ * were given up.
+ *
+ * One idea: look() asks each active request of a list whether it is over; Test looks once, Wait
+ * looks until it is enough, and what is over is then concluded by the caller's own thread.
+ */
+#include "base/alloc.h"
+#include "base/log.h"
+#include "call/request.h"
+#include <pthread.h>
+
+/* ---- lists ---- */
+
+struct list {
+    int n;
+    TIARA_Request *requests;
+    bool all; /* are wanted; else one */
+    int active, over; /* as of the last look */
+    int first; /* index of the first that is over; -1: none */
+};
+
+static bool is_active(TIARA_Request r)
+{
+    return r && r->active;
+}
+
+/* True when enough is over, or nothing is active. */
+static bool look(struct list *l)
+{
+    tiara_async_progress();
+    l->active = l->over = 0;
+    l->first = -1;
+    for (int i = 0; i < l->n; i++) {
+        if (!is_active(l->requests[i]))
+            continue;
+        l->active++;
+        l->requests[i]->over = tiara_request_is_over(l->requests[i]);
+        if (!l->requests[i]->over)
+            continue;
+        l->over++;
+        if (l->first < 0)
+            l->first = i;
+    }
+    return l->over == l->active || (!l->all && l->over > 0);
+}
+
+static bool is_enough(void *arg, struct tiara_wait_on *on)
+{
+    on->word = NULL;
+    return look(arg);
+}
+
+/* A job that the list waits for; NULL: none. */
+static struct tiara_job *some_job(const struct list *l)
+{
+    for (int i = 0; i < l->n; i++) {
+        TIARA_Request r = l->requests[i];
+
+        if (is_active(r) && r->way == TIARA_REQUEST_JOB && !tiara_job_is_done(&r->job))
+            return &r->job;
+    }
+    return NULL;
+}
+
+static enum tiara_err is_stuck(void *arg, double waited_s, bool first)
+{
+    struct tiara_job *job = some_job(arg);
+
+    if (job)
+        tiara_async_inspect(job, waited_s, first);
+    return TIARA_OK;
+}
+
+static void await(struct list *l)
+{
+    while (!look(l)) {
+        struct tiara_job *job = some_job(l);
+        struct tiara_wait w;
+
+        tiara_async_wait_init(&w, job);
+        w.stuck = is_stuck;
+        w.stuck_arg = l;
+        /* Only a job's wait has an end by itself. */
+        if (tiara_wait(&w, is_enough, l) != TIARA_OK && (job = some_job(l)))
+            tiara_async_abandon(job);
+    }
+}
+
+/* ---- results ---- */
+
+static void set_empty(MPI_Status *status)
+{
+    if (status == MPI_STATUS_IGNORE)
+        return;
+    status->MPI_SOURCE = MPI_ANY_SOURCE;
+    status->MPI_TAG = MPI_ANY_TAG;
+    status->MPI_ERROR = MPI_SUCCESS;
+    PMPI_Status_set_elements(status, MPI_BYTE, 0);
+    PMPI_Status_set_cancelled(status, 0);
+}
+
+static MPI_Status *nth(MPI_Status *statuses, int i)
+{
+    return statuses == MPI_STATUSES_IGNORE ? MPI_STATUS_IGNORE : &statuses[i];
+}
+
+/* Ends the operation of *@request, which is over; the request becomes null, or inactive. Returns
+ * the error, not raised. */
+static int conclude(TIARA_Request *request, MPI_Comm *blame)
+{
+    int rc = tiara_request_conclude(*request, blame);
+
+    if (!(*request)->persistent) {
+        tiara_request_delete(*request);
+        *request = TIARA_REQUEST_NULL;
+    }
+    return rc;
+}
+
+static int raise_on(MPI_Comm blame, int rc)
+{
+    return blame == MPI_COMM_NULL ? rc : tiara_core_raise_code(blame, rc);
+}
+
+/* Ends one, for the calls that complete one. */
+static int conclude_one(TIARA_Request *request, MPI_Status *status)
+{
+    MPI_Comm blame;
+    int rc = conclude(request, &blame);
+
+    set_empty(status);
+    return raise_on(blame, rc);
+}
+
+/* Ends those of the list that were over in the last look. @indices: where to note which; NULL: all
+ * are, and each has its status at its own index. */
+static int conclude_some(struct list *l, int indices[], MPI_Status *statuses)
+{
+    MPI_Comm blame = MPI_COMM_NULL;
+    bool failed = false;
+    int n = 0;
+
+    for (int i = 0; i < l->n; i++) {
+        bool over = is_active(l->requests[i]) && l->requests[i]->over;
+        MPI_Status *status = nth(statuses, indices ? n : i);
+        MPI_Comm mine;
+        int rc = MPI_SUCCESS;
+
+        if (!over && indices)
+            continue;
+        if (over)
+            rc = conclude(&l->requests[i], &mine);
+        if (rc != MPI_SUCCESS && !failed)
+            blame = mine;
+        failed |= rc != MPI_SUCCESS;
+        set_empty(status);
+        if (status != MPI_STATUS_IGNORE)
+            status->MPI_ERROR = rc;
+        if (indices)
+            indices[n] = i;
+        n++;
+    }
+    return failed ? raise_on(blame, MPI_ERR_IN_STATUS) : MPI_SUCCESS;
+}
+
+/* A count or a list that cannot be; the error is raised. */
+static int check_list(int count, const TIARA_Request requests[])
+{
+    if (count < 0)
+        return tiara_core_raise_code(MPI_COMM_SELF, MPI_ERR_COUNT);
+    if (count > 0 && !requests)
+        return tiara_core_raise_code(MPI_COMM_SELF, MPI_ERR_REQUEST);
+    return MPI_SUCCESS;
+}
+
+/* ---- waiting ---- */
+
+int TIARA_Wait(TIARA_Request *request, MPI_Status *status)
+{
+    struct list l = {.n = 1, .requests = request, .all = true};
+    int rc = check_list(1, request);
+
+    if (rc != MPI_SUCCESS)
+        return rc;
+    await(&l);
+    if (l.active > 0)
+        return conclude_one(request, status);
+    set_empty(status);
+    return MPI_SUCCESS;
+}
+
+int TIARA_Waitall(int count, TIARA_Request requests[], MPI_Status *statuses)
+{
+    struct list l = {.n = count, .requests = requests, .all = true};
+    int rc = check_list(count, requests);
+
+    if (rc != MPI_SUCCESS)
+        return rc;
+    await(&l);
+    return conclude_some(&l, NULL, statuses);
+}
+
+/* The end of waitany and testany: @l was looked at. */
+static int conclude_any(struct list *l, int *index, MPI_Status *status)
+{
+    if (l->first >= 0) {
+        *index = l->first;
+        return conclude_one(&l->requests[l->first], status);
+    }
+    *index = MPI_UNDEFINED;
+    if (l->active == 0)
+        set_empty(status);
+    return MPI_SUCCESS;
+}
+
+int TIARA_Waitany(int count, TIARA_Request requests[], int *index, MPI_Status *status)
+{
+    struct list l = {.n = count, .requests = requests};
+    int rc = check_list(count, requests);
+
+    if (rc != MPI_SUCCESS)
+        return rc;
+    await(&l);
+    return conclude_any(&l, index, status);
+}
+
+int TIARA_Waitsome(
+    int incount, TIARA_Request requests[], int *outcount, int indices[], MPI_Status *statuses)
+{
+    struct list l = {.n = incount, .requests = requests};
+    int rc = check_list(incount, requests);
+
+    if (rc != MPI_SUCCESS)
+        return rc;
+    await(&l);
+    *outcount = l.active > 0 ? l.over : MPI_UNDEFINED;
+    return l.active > 0 ? conclude_some(&l, indices, statuses) : MPI_SUCCESS;
+}
+
+/* ---- testing ---- */
+
+int TIARA_Test(TIARA_Request *request, int *flag, MPI_Status *status)
+{
+    struct list l = {.n = 1, .requests = request, .all = true};
+    int rc = check_list(1, request);
+
+    if (rc != MPI_SUCCESS)
+        return rc;
+    *flag = look(&l);
+    if (l.over > 0)
+        return conclude_one(request, status);
+    if (*flag)
+        set_empty(status);
+    return MPI_SUCCESS;
+}
+
+int TIARA_Testall(int count, TIARA_Request requests[], int *flag, MPI_Status *statuses)
+{
+    struct list l = {.n = count, .requests = requests, .all = true};
+    int rc = check_list(count, requests);
+
+    if (rc != MPI_SUCCESS)
+        return rc;
+    *flag = look(&l);
+    return *flag ? conclude_some(&l, NULL, statuses) : MPI_SUCCESS;
+}
+
+int TIARA_Testany(int count, TIARA_Request requests[], int *index, int *flag, MPI_Status *status)
+{
+    struct list l = {.n = count, .requests = requests};
+    int rc = check_list(count, requests);
+
+    if (rc != MPI_SUCCESS)
+        return rc;
+    *flag = look(&l);
+    return conclude_any(&l, index, status);
+}
+
+int TIARA_Testsome(
+    int incount, TIARA_Request requests[], int *outcount, int indices[], MPI_Status *statuses)
+{
+    struct list l = {.n = incount, .requests = requests};
+    int rc = check_list(incount, requests);
+
+    if (rc != MPI_SUCCESS)
+        return rc;
+    look(&l);
+    *outcount = l.active > 0 ? l.over : MPI_UNDEFINED;
+    return l.over > 0 ? conclude_some(&l, indices, statuses) : MPI_SUCCESS;
+}
+
+int TIARA_Request_get_status(TIARA_Request request, int *flag, MPI_Status *status)
+{
+    struct list l = {.n = 1, .requests = &request, .all = true};
+
+    *flag = look(&l);
+    if (*flag)
+        set_empty(status);
+    return MPI_SUCCESS;
+}
+
+/* ---- given up ---- */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct tiara_request *given_up; /* active ones; lock */
+static tiara_u32 ngiven_up; /* written under the lock */
+
+int TIARA_Request_free(TIARA_Request *request)
+{
+    TIARA_Request r = request ? *request : TIARA_REQUEST_NULL;
+
+    if (!r)
+        return tiara_core_raise_code(MPI_COMM_SELF, MPI_ERR_REQUEST);
+    *request = TIARA_REQUEST_NULL;
+    if (!r->active) {
+        tiara_request_delete(r);
+        return MPI_SUCCESS;
+    }
+    pthread_mutex_lock(&lock);
+    r->next = given_up;
+    given_up = r;
+    tiara_store_relaxed(&ngiven_up, tiara_load_relaxed(&ngiven_up) + 1); /* relaxed: in the lock */
+    pthread_mutex_unlock(&lock);
+    return MPI_SUCCESS;
+}
+
+void tiara_request_reap(void)
+{
+    struct tiara_request **at = &given_up;
+
+    /* relaxed: what another thread has just given up is for later */
+    if (tiara_load_relaxed(&ngiven_up) == 0)
+        return;
+    tiara_async_progress();
+    pthread_mutex_lock(&lock);
+    while (*at) {
+        struct tiara_request *r = *at;
+        MPI_Comm ignored;
+
+        if (!tiara_request_is_over(r)) {
+            at = &r->next;
+            continue;
+        }
+        *at = r->next;
+        tiara_store_relaxed(&ngiven_up, tiara_load_relaxed(&ngiven_up) - 1); /* as above */
+        if (tiara_request_conclude(r, &ignored) != MPI_SUCCESS)
+            tiara_error("a nonblocking call whose request was freed has failed");
+        tiara_request_delete(r);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+static bool all_reaped(void *arg, struct tiara_wait_on *on)
+{
+    (void)arg;
+    on->word = NULL;
+    tiara_request_reap();
+    return tiara_load_relaxed(&ngiven_up) == 0; /* relaxed: no other thread is left */
+}
+
+void tiara_request_finish(void)
+{
+    struct tiara_job *job = NULL;
+    struct tiara_wait w;
+
+    for (struct tiara_request *r = given_up; r && !job; r = r->next)
+        if (r->way == TIARA_REQUEST_JOB && !tiara_job_is_done(&r->job))
+            job = &r->job;
+    tiara_async_wait_init(&w, NULL);
+    if (tiara_wait(&w, all_reaped, NULL) != TIARA_OK && job)
+        tiara_async_abandon(job);
+}

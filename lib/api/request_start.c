@@ -1,0 +1,203 @@
+/*
+ * TIARA_Iallreduce, TIARA_Allreduce_init and TIARA_Start: arguments are checked here.
+ */
+#include "base/alloc.h"
+#include "call/request.h"
+
+/* What follows from the arguments. The communicator is valid. */
+static void derive(struct tiara_request *r)
+{
+    int inter = 0;
+
+    r->native = tiara_elem_native(r->type, r->op, &r->elem);
+    PMPI_Comm_test_inter(r->comm, &inter);
+    r->inter = inter != 0;
+    PMPI_Comm_size(r->comm, &r->ranks);
+}
+
+/* The error class of arguments that MPI need not be asked about, or MPI_SUCCESS. An
+ * intercommunicator's are MPI's to judge. */
+static int judge(const struct tiara_request *r)
+{
+    int rc;
+
+    if (r->inter)
+        return MPI_SUCCESS;
+    if (r->count < 0)
+        return MPI_ERR_COUNT;
+    rc = tiara_core_bad_handles(r->type, r->op, r->native ? NULL : &r->elem);
+    if (rc == MPI_SUCCESS && r->count > 0 &&
+        tiara_core_bad_buffers(r->sendbuf, r->recvbuf, r->native))
+        rc = MPI_ERR_BUFFER;
+    return rc;
+}
+
+/* A request with a copy of @args; NULL after an error, which was raised (*rc_out is it). The
+ * communicator is valid. */
+static struct tiara_request *request_new(const struct tiara_request *args, int *rc_out)
+{
+    struct tiara_request *r = tiara_alloc(1, sizeof(*r));
+
+    if (!r) {
+        *rc_out = tiara_core_raise(args->comm, TIARA_ERR_NOMEM);
+        return NULL;
+    }
+    *r = *args;
+    derive(r);
+    *rc_out = judge(r);
+    if (*rc_out == MPI_SUCCESS)
+        return r;
+    tiara_free(r);
+    tiara_core_raise_code(args->comm, *rc_out);
+    return NULL;
+}
+
+static int iallreduce(const struct tiara_request *args, TIARA_Request *request)
+{
+    struct tiara_comm *c;
+    struct tiara_request *r;
+    int rc;
+
+    *request = TIARA_REQUEST_NULL;
+    rc = tiara_comm_find(args->comm, true, &c);
+    if (rc != MPI_SUCCESS)
+        return rc;
+    r = request_new(args, &rc);
+    if (!r)
+        return rc;
+    rc = tiara_request_start(r, c);
+    if (rc != MPI_SUCCESS)
+        tiara_request_delete(r);
+    else
+        *request = r;
+    return rc;
+}
+
+int TIARA_Iallreduce_c(const void *sendbuf, void *recvbuf, MPI_Count count, MPI_Datatype datatype,
+    MPI_Op op, MPI_Comm comm, TIARA_Request *request)
+{
+    struct tiara_request args = {.sendbuf = sendbuf,
+        .recvbuf = recvbuf,
+        .count = count,
+        .type = datatype,
+        .op = op,
+        .comm = comm};
+
+    return iallreduce(&args, request);
+}
+
+int TIARA_Iallreduce(const void *sendbuf, void *recvbuf, int count, MPI_Datatype datatype,
+    MPI_Op op, MPI_Comm comm, TIARA_Request *request)
+{
+    return TIARA_Iallreduce_c(sendbuf, recvbuf, count, datatype, op, comm, request);
+}
+
+/* ---- persistent ---- */
+
+/* Derived types may be freed by the program while the request lives; a copy of a predefined one is
+ * not the same to operators. */
+static int keep_type(struct tiara_request *r)
+{
+    int integers, addresses, types, combiner, rc;
+
+    if (r->native || r->elem.type >= 0)
+        return MPI_SUCCESS;
+    rc = PMPI_Type_get_envelope(r->type, &integers, &addresses, &types, &combiner);
+    if (rc != MPI_SUCCESS || combiner == MPI_COMBINER_NAMED)
+        return rc;
+    rc = PMPI_Type_dup(r->type, &r->type);
+    r->own_type = rc == MPI_SUCCESS;
+    return rc;
+}
+
+/* Collective. Returns MPI_SUCCESS, also when the operation will be the MPI's; or a raised error. */
+static int open_channel(struct tiara_request *r, struct tiara_comm *c)
+{
+    struct tiara_call call = {
+        .coll = TIARA_COLL_ALLREDUCE, .count = (size_t)r->count, .elem = r->elem};
+
+    if (!r->native || r->count == 0)
+        return MPI_SUCCESS;
+    return tiara_core_raise(r->comm, tiara_async_channel(c, &call, &r->channel));
+}
+
+static int allreduce_init(const struct tiara_request *args, TIARA_Request *request)
+{
+    struct tiara_comm *c;
+    struct tiara_request *r;
+    int rc;
+
+    *request = TIARA_REQUEST_NULL;
+    c = tiara_comm_get(args->comm, &rc);
+    if (!c)
+        return rc;
+    r = request_new(args, &rc);
+    if (!r)
+        return rc;
+    if (!r->inter && !r->native)
+        rc = tiara_core_check_by_mpi(r->comm, r->type, r->op);
+    if (rc == MPI_SUCCESS)
+        rc = open_channel(r, c);
+    if (rc == MPI_SUCCESS)
+        rc = keep_type(r);
+    if (rc != MPI_SUCCESS)
+        tiara_request_delete(r);
+    else
+        *request = r;
+    return rc;
+}
+
+int TIARA_Allreduce_init_c(const void *sendbuf, void *recvbuf, MPI_Count count,
+    MPI_Datatype datatype, MPI_Op op, MPI_Comm comm, MPI_Info info, TIARA_Request *request)
+{
+    struct tiara_request args = {.persistent = true,
+        .sendbuf = sendbuf,
+        .recvbuf = recvbuf,
+        .count = count,
+        .type = datatype,
+        .op = op,
+        .comm = comm};
+
+    (void)info;
+    return allreduce_init(&args, request);
+}
+
+int TIARA_Allreduce_init(const void *sendbuf, void *recvbuf, int count, MPI_Datatype datatype,
+    MPI_Op op, MPI_Comm comm, MPI_Info info, TIARA_Request *request)
+{
+    return TIARA_Allreduce_init_c(sendbuf, recvbuf, count, datatype, op, comm, info, request);
+}
+
+static bool can_start(TIARA_Request r)
+{
+    return r && r->persistent && !r->active;
+}
+
+static int start(TIARA_Request r)
+{
+    struct tiara_comm *c = NULL;
+    int rc = r->channel ? MPI_SUCCESS : tiara_comm_find(r->comm, true, &c);
+
+    return rc == MPI_SUCCESS ? tiara_request_start(r, c) : rc;
+}
+
+int TIARA_Start(TIARA_Request *request)
+{
+    if (!request || !can_start(*request))
+        return tiara_core_raise_code(MPI_COMM_SELF, MPI_ERR_REQUEST);
+    return start(*request);
+}
+
+int TIARA_Startall(int count, TIARA_Request requests[])
+{
+    int rc = MPI_SUCCESS;
+
+    if (count < 0)
+        return tiara_core_raise_code(MPI_COMM_SELF, MPI_ERR_COUNT);
+    for (int i = 0; i < count; i++)
+        if (!requests || !can_start(requests[i]))
+            return tiara_core_raise_code(MPI_COMM_SELF, MPI_ERR_REQUEST);
+    for (int i = 0; i < count && rc == MPI_SUCCESS; i++)
+        rc = start(requests[i]);
+    return rc;
+}

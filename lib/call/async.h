@@ -1,0 +1,111 @@
+/*
+ * Private to lib/core: nonblocking operations that Tiara runs itself.
+ *
+ * A communicator whose nonblocking calls Tiara runs has a twin state (comm.c) with an arena of its
+ * own, so that blocking and nonblocking calls never meet. An operation is a job. Jobs of a
+ * communicator are numbered in the order in which they were started, alike on all ranks; small ones
+ * are published at once and end as their peers' parts arrive, in any order; the others run their
+ * plans one after the other. Persistent operations are started in any order, by the rules of MPI;
+ * so each has a twin of its own.
+ *
+ * Who does the work. Whoever passes by: every start, every completing call, every wait of the
+ * library, and a thread for what would be held up otherwise (async_thread.c). All under one lock;
+ * nobody waits while holding it.
+ */
+#ifndef TIARA_CALL_ASYNC_H
+#define TIARA_CALL_ASYNC_H
+
+#include "comm/comm.h"
+
+struct tiara_async;
+
+struct tiara_job {
+    struct tiara_call call; /* the caller's, with host buffers and a native element */
+    struct tiara_redop strict; /* room for call.elem.redop */
+    struct tiara_posted posted;
+    struct tiara_exec_call plan; /* plan.plan == NULL: a small one */
+    bool published; /* small: its part is there; plan: it runs */
+    struct tiara_async *async;
+    enum tiara_err err; /* good when done, as is orphan */
+    bool orphan; /* the communicator was freed before */
+    tiara_u32
+        done; /* [job.done] released when all else is; the engine does not know the job any more */
+    struct tiara_job *next;
+};
+
+/*
+ * Makes what nonblocking calls on @c need, as c->async, unless that was tried before. Collective,
+ * in a blocking call. When there is no way, all ranks go on without: c->async_why.
+ * Errors: TIARA_ERR_MPI and those of the wait, which leave the communicator unusable.
+ */
+TIARA_MUST_USE enum tiara_err tiara_async_open(struct tiara_comm *c);
+/*
+ * The same for operations like @call only, one at a time: *a_out, NULL when there is no way.
+ * Collective. It may outlive the communicator.
+ */
+TIARA_MUST_USE enum tiara_err tiara_async_channel(
+    struct tiara_comm *c, const struct tiara_call *call, struct tiara_async **a_out);
+/* It is not needed any more; jobs that are under way go on. NULL is accepted. */
+void tiara_async_close(struct tiara_async *a);
+/* @c is freed: closes c->async, and errors of its channels are not its any more. */
+void tiara_async_part(struct tiara_comm *c);
+
+/* What an operation on @call would take; false: it is for the MPI below, on all ranks alike
+ * (*why_out: in a few words). */
+bool tiara_async_choose(struct tiara_async *a, const struct tiara_call *call,
+    struct tiara_tune_choice *choice_out, const char **why_out);
+/* Starts @job, whose call is filled in. Never waits. The job must stay where it is until it is
+ * done. */
+void tiara_async_start(
+    struct tiara_async *a, struct tiara_job *job, const struct tiara_tune_choice *choice);
+static inline bool tiara_job_is_done(const struct tiara_job *job)
+{
+    /* [job.done] acquire: the result and job->err may be read after it. */
+    return tiara_load_acquire(&job->done) != 0;
+}
+
+/* Moves on all jobs of the process, unless somebody else is at it. Any thread. Cheap when there are
+ * none. True when something was done. */
+bool tiara_async_progress(void);
+/* The same for the thread: only jobs that it may drive; *left_out: whether such are left. */
+bool tiara_async_progress_thread(bool *left_out);
+/* Whether any job is under way. */
+bool tiara_async_has_jobs(void);
+/* How often the program itself came by. */
+uint64_t tiara_async_visits(void);
+/* The wait for @job was given up: all jobs of its communicator end with an error. */
+void tiara_async_abandon(struct tiara_job *job);
+/* For a wait that does not end: when the jobs of @job's communicator cannot end either, they end
+ * with an error. @first: also logs who is missing. */
+void tiara_async_inspect(struct tiara_job *job, double waited_s, bool first);
+/* The wait of a thread that waits for @job, or (NULL) for something of the MPI below. */
+void tiara_async_wait_init(struct tiara_wait *w, struct tiara_job *job);
+
+/* At MPI_Finalize: waits for all jobs; then, when no communicator has a state any more, frees what
+ * is left. */
+void tiara_async_finish(void);
+void tiara_async_release(void);
+
+/* ---- setting up: async_make.c ---- */
+
+/* Whether @twin's jobs can do @call, its plan aside, and how; else why not. Alike on all ranks. */
+bool tiara_async_judge(const struct tiara_comm *twin, const struct tiara_call *call,
+    struct tiara_tune_choice *choice_out, const char **why_out);
+/* Why there can be no twin; NULL: there may be one. Alike on all ranks. */
+const char *tiara_async_no_way(const struct tiara_comm *c);
+/*
+ * A twin of @c, on all ranks or none: then it is NULL. @ready: this rank has what else it takes,
+ * and room for the result. Collective.
+ * Errors: as tiara_async_open.
+ */
+TIARA_MUST_USE enum tiara_err tiara_async_make(
+    struct tiara_comm *c, const struct tiara_call *like, bool ready, struct tiara_comm **twin_out);
+
+/* ---- the thread: async_thread.c ---- */
+
+/* There is a job that the thread may drive. Starts the thread when there is none. Errors are
+ * logged: then there is no thread. */
+void tiara_async_thread_call(void);
+void tiara_async_thread_stop(void);
+
+#endif

@@ -1,0 +1,136 @@
+/*
+ * Settings from the environment. Only here the names of algorithms in variables are looked up.
+ */
+#include "comm/comm.h"
+#include "base/log.h"
+#include "exec/trace.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct tiara_config config;
+static int layout_node;
+static struct tiara_trace *trace;
+static pthread_once_t config_once = PTHREAD_ONCE_INIT;
+
+/* Index of @name among the algorithms that have one of @flags; -1 for "auto", which also stands in
+ * for unknown names. */
+static int find_algo(enum tiara_env var, unsigned flags)
+{
+    const char *name = tiara_env_text(var);
+    char allowed[256] = "";
+
+    if (strcmp(name, "auto") == 0)
+        return -1;
+    for (int i = 0; tiara_algo_table[i]; i++) {
+        if (!(tiara_algo_table[i]->flags & flags))
+            continue;
+        if (strcmp(tiara_algo_table[i]->name, name) == 0)
+            return i;
+        snprintf(allowed + strlen(allowed), sizeof(allowed) - strlen(allowed), " %s",
+            tiara_algo_table[i]->name);
+    }
+    tiara_error("%s is \"%s\": allowed are auto%s%s; auto is used", tiara_env_row(var)->name, name,
+        var == TIARA_ENV_ALGO ? " mpi" : "", allowed);
+    return -1;
+}
+
+static void set_cell_store(void)
+{
+    static const enum tiara_store stores[] = {
+        TIARA_STORE_PLAIN, TIARA_STORE_STREAM, TIARA_STORE_STRING};
+    int64_t choice = tiara_env_value(TIARA_ENV_CELL_STORE);
+    enum tiara_store store = choice > 0 ? stores[choice - 1] : tiara_mem_store_default();
+
+    if (!tiara_mem_store_supported(store)) {
+        tiara_error("TIARA_CELL_STORE is \"%s\", which this CPU does not have; auto is used",
+            tiara_env_text(TIARA_ENV_CELL_STORE));
+        store = tiara_mem_store_default();
+    }
+    /*
+     * Below some hundred bytes the start-up of a string store costs more than the lines it saves.
+     */
+    tiara_mem_store_set(store, 1024);
+}
+
+/* The text describes the whole job, so that communicators of some of its ranks take their part of
+ * it. */
+static int read_layout(void)
+{
+    const char *text = tiara_env_text(TIARA_ENV_LAYOUT);
+    struct tiara_layout layout = {0};
+    int rank, size, node = -1;
+    char why[256];
+
+    if (!*text)
+        return -1;
+    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    PMPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (tiara_layout_parse(&layout, text, size, why, sizeof(why)) == TIARA_OK)
+        node = layout.node_of[rank];
+    else if (rank == 0)
+        tiara_error("TIARA_LAYOUT: %s; it is not used", why);
+    tiara_layout_fini(&layout);
+    return node;
+}
+
+static void read_config(void)
+{
+    int world_rank;
+
+    if (PMPI_Comm_rank(MPI_COMM_WORLD, &world_rank) != MPI_SUCCESS)
+        world_rank = -1;
+    /* One rank speaks of wrong variables: they are alike everywhere, or else rank 0's are used. */
+    tiara_log_setup(world_rank == 0 ? TIARA_LOG_WARN : (enum tiara_log_level) - 1, world_rank);
+    tiara_env_read(NULL, false);
+    if (strcmp(tiara_env_text(TIARA_ENV_ALGO), "mpi") == 0)
+        config.algo = -2;
+    else
+        config.algo = find_algo(TIARA_ENV_ALGO, ~0u);
+    config.inter = find_algo(TIARA_ENV_INTER, TIARA_ALGO_FLAT);
+    config.leaders = (int32_t)tiara_env_value(TIARA_ENV_LEADERS);
+    config.slots = (int32_t)tiara_env_value(TIARA_ENV_SLOTS);
+    config.spin = (int32_t)tiara_env_value(TIARA_ENV_SPIN);
+    config.reproducible = (int32_t)tiara_env_value(TIARA_ENV_REPRODUCIBLE);
+    config.shm = (int32_t)tiara_env_value(TIARA_ENV_SHM);
+    config.cma = (int32_t)tiara_env_value(TIARA_ENV_CMA);
+    config.cuda_map = (int32_t)tiara_env_value(TIARA_ENV_CUDA_MAP);
+    config.progress = (int32_t)tiara_env_value(TIARA_ENV_PROGRESS);
+    config.cuda_cell = tiara_env_value(TIARA_ENV_CUDA_CELL);
+    config.chunk = tiara_env_value(TIARA_ENV_CHUNK);
+    config.one_shot = tiara_env_value(TIARA_ENV_ONE_SHOT);
+    config.shm_budget = tiara_env_value(TIARA_ENV_SHM_BUDGET);
+    config.warn_us = tiara_env_value(TIARA_ENV_WARN);
+    config.timeout_us = tiara_env_value(TIARA_ENV_TIMEOUT);
+    layout_node = read_layout();
+    if (*tiara_env_text(TIARA_ENV_TRACE) &&
+        tiara_trace_open(tiara_env_text(TIARA_ENV_TRACE), world_rank, &trace) != TIARA_OK)
+        trace = NULL;
+    set_cell_store();
+    tiara_log_setup((enum tiara_log_level)tiara_env_value(TIARA_ENV_LOG), world_rank);
+}
+
+void tiara_config_read(struct tiara_config *config_out)
+{
+    pthread_once(&config_once, read_config);
+    *config_out = config;
+}
+
+int tiara_config_node(void)
+{
+    struct tiara_config ignored;
+
+    tiara_config_read(&ignored);
+    return layout_node;
+}
+
+struct tiara_trace *tiara_config_trace(void)
+{
+    return trace;
+}
+
+void tiara_config_release(void)
+{
+    tiara_trace_close(trace);
+    trace = NULL;
+}

@@ -1,0 +1,165 @@
+/*
+ * The plans of a communicator: made when first needed, kept until it is freed.
+ *
+ * A plan depends on the algorithm and its options, never on the size of a call, so that a
+ * communicator has a handful. Making one ends with an agreement: a rank without memory says so
+ * before anybody waits for it.
+ */
+#include "base/alloc.h"
+#include "base/log.h"
+#include "comm/comm.h"
+#include <string.h>
+
+static bool same_opts(const struct tiara_algo_opts *a, const struct tiara_algo_opts *b)
+{
+    return a->coll == b->coll && a->leaders == b->leaders && a->inter == b->inter &&
+           a->one_shot == b->one_shot && a->single_copy == b->single_copy &&
+           a->node_ring == b->node_ring && a->order == b->order;
+}
+
+static struct tiara_cached_plan *find(
+    const struct tiara_comm *c, const struct tiara_tune_choice *choice, enum tiara_plan_use use)
+{
+    for (struct tiara_cached_plan *p = c->plans; p; p = p->next)
+        if (p->algo == choice->algo && p->use == use && same_opts(&p->opts, &choice->opts))
+            return p;
+    return NULL;
+}
+
+bool tiara_core_has_plan(
+    const struct tiara_comm *c, const struct tiara_tune_choice *choice, enum tiara_plan_use use)
+{
+    return find(c, choice, use) != NULL;
+}
+
+/* The plans of the ranks of one's own node, from which the waits follow. */
+static enum tiara_err depend_on_node(
+    const struct tiara_comm *c, const struct tiara_tune_choice *choice, struct tiara_plan *plan)
+{
+    const struct tiara_layout *l = &c->layout;
+    int node = l->node_of[c->rank], n = tiara_layout_local_size(l, node);
+    struct tiara_plan *peers = tiara_alloc((size_t)n, sizeof(*peers));
+    const struct tiara_plan **list = tiara_alloc((size_t)n, sizeof(*list));
+    enum tiara_err err = peers && list ? TIARA_OK : TIARA_ERR_NOMEM;
+
+    for (int i = 0; i < n && err == TIARA_OK; i++) {
+        list[i] = &peers[i];
+        err = choice->algo->generate(l, tiara_layout_rank(l, node, i), &choice->opts, &peers[i]);
+    }
+    if (err == TIARA_OK)
+        err = tiara_plan_depend(plan, list, n);
+    for (int i = 0; peers && i < n; i++)
+        tiara_plan_fini(&peers[i]);
+    tiara_free(list);
+    tiara_free(peers);
+    return err;
+}
+
+static enum tiara_err build(struct tiara_comm *c, const struct tiara_tune_choice *choice,
+    enum tiara_plan_use use, struct tiara_plan *plan)
+{
+    bool between = use == TIARA_PLAN_BETWEEN;
+    const struct tiara_layout *l = between ? &c->nodes_layout : &c->layout;
+    int rank = between ? c->layout.node_of[c->rank] : c->rank;
+    bool flat = choice->algo->flags & TIARA_ALGO_FLAT;
+    enum tiara_err err = TIARA_OK;
+
+    if (flat || c->layout.nnodes > 1)
+        err = tiara_comm_net(c);
+    if (err == TIARA_OK)
+        err = choice->algo->generate(l, rank, &choice->opts, plan);
+    if (err == TIARA_OK)
+        err = flat ? tiara_plan_depend(plan, NULL, 0) : depend_on_node(c, choice, plan);
+    if (err == TIARA_OK)
+        err = tiara_plan_resolve(plan);
+    return err;
+}
+
+/* Scratch memory for the largest chunks that calls with this plan usually have. */
+static enum tiara_err reserve(struct tiara_comm *c, const struct tiara_tune_choice *choice,
+    enum tiara_plan_use use, const struct tiara_plan *plan)
+{
+    const size_t most[] = {[TIARA_PLAN_HOST] = c->facts.cell_bytes,
+        [TIARA_PLAN_BETWEEN] = c->facts.small_max,
+        [TIARA_PLAN_DEVICE] = c->facts.device.cell_bytes};
+    size_t blocks = plan->coll == TIARA_COLL_ALLREDUCE ? 1 : (size_t)plan->nblocks;
+    bool between = use == TIARA_PLAN_BETWEEN;
+    struct tiara_exec_call call = {.plan = plan,
+        .count = most[use] / (between ? 1 : blocks),
+        .elem_size = 1,
+        .slots = between ? 1 : choice->slots};
+
+    if (use == TIARA_PLAN_DEVICE)
+        return tiara_device()->node->prepare(c->device.node, &c->exec, &call);
+    return tiara_exec_reserve(between ? &c->between : &c->exec, &call);
+}
+
+/* Whether all ranks could prepare the plan. Uses the wait of the call that runs. */
+static enum tiara_err agree(struct tiara_comm *c, enum tiara_err mine)
+{
+    unsigned char all;
+    enum tiara_err err = tiara_core_vote(c, mine == TIARA_OK, &all);
+
+    return err == TIARA_OK && !(all & 1) ? TIARA_ERR_UNSUPPORTED : err;
+}
+
+static void plan_free(struct tiara_cached_plan *p)
+{
+    if (p)
+        tiara_plan_fini(&p->plan);
+    tiara_free(p);
+}
+
+enum tiara_err tiara_core_plan(struct tiara_comm *c, const struct tiara_tune_choice *choice,
+    enum tiara_plan_use use, const struct tiara_plan **plan_out)
+{
+    struct tiara_cached_plan *p = find(c, choice, use);
+    enum tiara_err err = TIARA_ERR_NOMEM;
+
+    if (p) {
+        *plan_out = &p->plan;
+        return p->unfit ? TIARA_ERR_UNSUPPORTED : TIARA_OK;
+    }
+    p = tiara_alloc(1, sizeof(*p));
+    if (p)
+        err = build(c, choice, use, &p->plan);
+    if (err == TIARA_OK)
+        err = reserve(c, choice, use, &p->plan);
+    err = agree(c, err);
+    if (err == TIARA_ERR_UNSUPPORTED && use != TIARA_PLAN_DEVICE)
+        c->facts.mpi_only = "a rank could not prepare a plan";
+    if (!p || (err != TIARA_OK && use != TIARA_PLAN_DEVICE)) {
+        plan_free(p);
+        return err;
+    }
+    p->unfit = err != TIARA_OK;
+    p->algo = choice->algo;
+    p->opts = choice->opts;
+    p->use = use;
+    p->next = c->plans;
+    c->plans = p;
+    *plan_out = &p->plan;
+    return err;
+}
+
+enum tiara_err tiara_core_plan_usual(struct tiara_comm *c)
+{
+    static const size_t bytes[] = {8, 16384, 65536, 1 << 20, 16 << 20};
+    enum tiara_err err = TIARA_OK;
+
+    for (size_t i = 0; i < sizeof(bytes) / sizeof(bytes[0]) && err == TIARA_OK; i++) {
+        struct tiara_tune_call call = {
+            .coll = TIARA_COLL_ALLREDUCE, .count = bytes[i], .elem_size = 1, .commutative = true};
+        struct tiara_tune_choice choice;
+        const struct tiara_plan *plan;
+
+        tiara_tune_choose(&c->facts, &call, &choice);
+        if (choice.path == TIARA_PATH_PLAN)
+            err = tiara_core_plan(c, &choice, TIARA_PLAN_HOST, &plan);
+        if (choice.path == TIARA_PATH_SMALL && c->layout.nnodes > 1) {
+            struct tiara_tune_choice inter = {.algo = choice.opts.inter};
+            err = tiara_core_plan(c, &inter, TIARA_PLAN_BETWEEN, &plan);
+        }
+    }
+    return err == TIARA_ERR_UNSUPPORTED ? TIARA_OK : err;
+}

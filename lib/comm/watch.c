@@ -1,0 +1,191 @@
+/*
+ * What happens while a call waits long, and when one is given up.
+ *
+ * A rank that waits drives MPI, and asks from time to time whether the wait can end at all: did a
+ * node peer call differently, or give up (arena.h); does a message that nobody asked for say the
+ * same of another node. A rank that gives a call up tells both, so that none waits for it; later
+ * calls on the communicator go to MPI.
+ */
+#include "base/log.h"
+#include "call/async.h"
+#include "comm/comm.h"
+
+static enum tiara_err progress(void *arg)
+{
+    struct tiara_comm *c = arg;
+    int flag;
+
+    /* The program's own pending messages must move too: a peer may wait for one of them before it
+     * comes to this call. */
+    PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, c->comm, &flag, MPI_STATUS_IGNORE);
+    return TIARA_OK;
+}
+
+/*
+ * A rank of another node gave up: in the present call or a later one, which has then failed here
+ * too; or in an earlier one, as when it found the error only after this rank was through: then it
+ * is in the MPI below, as this rank must be.
+ */
+static enum tiara_err judge_abort(const struct tiara_comm *c)
+{
+    uint64_t present = c->arena ? c->arena->call : c->ncalls;
+
+    if (!c->twin && present > c->aborted_in)
+        return TIARA_ERR_UNSUPPORTED;
+    tiara_error("rank %d of the communicator gave up the call", c->aborted_by);
+    return TIARA_ERR_PEER;
+}
+
+/* Kept, since several waits may come to an end by it before the call does. */
+static enum tiara_err take_abort(struct tiara_comm *c, int from, uint32_t tag)
+{
+    if (PMPI_Recv(&c->aborted_in, sizeof(c->aborted_in), MPI_BYTE, from, (int)tag, c->net,
+            MPI_STATUS_IGNORE) != MPI_SUCCESS)
+        return TIARA_ERR_MPI;
+    c->is_aborted = true;
+    c->aborted_by = from;
+    return judge_abort(c);
+}
+
+/* What a message that nobody has asked for says about its sender's call. */
+static enum tiara_err judge_message(struct tiara_comm *c, int from, uint32_t tag)
+{
+    uint32_t bits = c->exec.tag_bits, window = (1u << tiara_exec_seq_bits(bits)) - 1;
+    uint32_t age = (uint32_t)(c->exec.chunk_seq - tag) & window;
+
+    if (tag == TIARA_EXEC_TAG_ABORT(bits))
+        return take_abort(c, from, tag);
+    if (tag == TIARA_EXEC_TAG_LEAVE(bits))
+        return TIARA_ERR_UNSUPPORTED;
+    /* Messages of later calls may wait; one of a chunk that has been started here must be of this
+     * call. */
+    if (age == 0 || age > TIARA_SLOTS || tag == tiara_exec_tag(bits, tag & window, c->digest))
+        return TIARA_OK;
+    tiara_error("ranks disagree: a message of rank %d of the communicator belongs to another call "
+                "than this rank's",
+        from);
+    return TIARA_ERR_MISMATCH;
+}
+
+/* From the ranks that this one exchanges messages with. */
+enum tiara_err tiara_comm_inspect_net(struct tiara_comm *c)
+{
+    enum tiara_err err = c->is_aborted ? judge_abort(c) : TIARA_OK;
+
+    for (int node = 0; node < c->layout.nnodes && err == TIARA_OK; node++) {
+        int flag = 0, peer = c->column[node];
+        MPI_Status status;
+
+        if (peer >= 0 && peer != c->rank &&
+            PMPI_Iprobe(peer, MPI_ANY_TAG, c->net, &flag, &status) == MPI_SUCCESS && flag)
+            err = judge_message(c, peer, (uint32_t)status.MPI_TAG);
+    }
+    return err;
+}
+
+/* Tells the column, one rank of each other node, which call was the last that was not left to the
+ * MPI below. */
+static void tell_other_nodes(struct tiara_comm *c, uint32_t tag)
+{
+    for (int node = 0; node < c->layout.nnodes; node++) {
+        int peer = c->column[node];
+        MPI_Request request;
+
+        if (peer >= 0 && peer != c->rank &&
+            PMPI_Isend(&c->last_call, sizeof(c->last_call), MPI_BYTE, peer, (int)tag, c->net,
+                &request) == MPI_SUCCESS)
+            PMPI_Request_free(&request);
+    }
+}
+
+static enum tiara_err stuck(void *arg, double waited_s, bool first)
+{
+    struct tiara_comm *c = arg;
+    enum tiara_err err = TIARA_OK;
+
+    if (c->arena)
+        err = tiara_arena_inspect(c->arena, waited_s, first);
+    if (err == TIARA_OK && c->net_obj)
+        err = tiara_comm_inspect_net(c);
+    return err;
+}
+
+struct tiara_wait *tiara_comm_wait(struct tiara_comm *c)
+{
+    struct tiara_wait *w = c->arena ? &c->arena->wait : &c->wait;
+
+    w->crowded = c->wait.crowded;
+    w->spins = c->wait.spins;
+    w->yields = c->wait.yields;
+    w->warn_s = c->wait.warn_s;
+    w->limit_s = c->wait.limit_s;
+    w->progress = progress;
+    w->progress_arg = c;
+    w->others = tiara_async_progress;
+    w->stuck = stuck;
+    w->stuck_arg = c;
+    c->exec.wait = w;
+    c->between.wait = w;
+    return w;
+}
+
+/*
+ * Calls on streams return before the peers have come to them, so that ranks of a node may be
+ * several calls apart when one fails. The first rank that stops says which call was the last one;
+ * that and those before fail on all ranks, and later ones are the MPI's. Returns how many calls
+ * this rank, which is through with @done, has to go until then; negative: how many it is ahead.
+ */
+static int64_t calls_left(const struct tiara_comm *c, uint64_t done)
+{
+    int64_t after;
+
+    if (!c->device.possible || c->layout.nnodes > 1 || c->arena->posted)
+        return 0;
+    return tiara_arena_last_call(c->arena, done, &after) ? after : 0;
+}
+
+/* Before the end of call @number. */
+static void stop_serving(struct tiara_comm *c, uint64_t number, const char *why, bool innocent)
+{
+    uint32_t bits = c->exec.tag_bits;
+    int64_t left = 0;
+
+    if (c->facts.mpi_only)
+        return;
+    c->facts.mpi_only = why;
+    c->broken = true;
+    c->fast_max = 0;
+    c->last_call = number;
+    if (c->net_obj)
+        tell_other_nodes(c, innocent ? TIARA_EXEC_TAG_LEAVE(bits) : TIARA_EXEC_TAG_ABORT(bits));
+    if (c->arena) {
+        c->arena->comm_id = c->id;
+        left = calls_left(c, number - innocent);
+        c->arena->call = number + (uint64_t)left;
+        tiara_arena_fail(c->arena, innocent);
+        /* Without node peers there is nobody to disagree with about the next call. */
+        c->arena->dead = c->arena->size > 1;
+    }
+    /* Last, since peers whose kernels end look at what has been said. */
+    if (c->device.node)
+        tiara_device()->node->abort(c->device.node);
+    c->calls_left = left > 0 ? (uint64_t)left : 0;
+    for (; left < 0; left++)
+        (void)!tiara_near_agree(c, TIARA_ERR_PEER);
+}
+
+void tiara_comm_give_up(struct tiara_comm *c)
+{
+    tiara_comm_give_up_in(c, c->ncalls);
+}
+
+void tiara_comm_give_up_in(struct tiara_comm *c, uint64_t number)
+{
+    stop_serving(c, number, "an earlier call failed", false);
+}
+
+void tiara_comm_leave(struct tiara_comm *c)
+{
+    stop_serving(
+        c, c->ncalls, "the node's shared memory was given up by another communicator", true);
+}

@@ -1,0 +1,195 @@
+/*
+ * Elements that the MPI below combines: user-defined operators on any type, and pair types.
+ *
+ * The engine moves dense elements. A type without holes is moved as it lies in memory. Any other is
+ * packed first (MPI_Pack: the data of the type map in its order, no holes, overlaps twice), moved
+ * packed, and laid out again only where the operator reads it and in the caller's receive buffer;
+ * so holes of the caller's buffers are never touched, whatever the type's bounds.
+ *
+ * A fold runs from the left: acc = src[0]; acc = acc op src[i]. MPI_Reduce_local(in, inout)
+ * computes inout = in op inout, with the left operand first; so each operand is copied into the
+ * inout that becomes the next acc.
+ */
+#include "base/alloc.h"
+#include "base/log.h"
+#include "comm/comm.h"
+#include <limits.h>
+#include <string.h>
+
+/* Bytes combined at a time, so that the scratch stays in a near cache. */
+#define PIECE_BYTES 32768
+
+/* The address to give MPI for elements whose first touched byte is @room. */
+static char *typed(const struct tiara_elem_mpi *m, char *room)
+{
+    return room - m->true_lb;
+}
+
+/* Lays out @n dense elements at @from as operands at @to. */
+static enum tiara_err lay_out(const struct tiara_elem_mpi *m, char *to, const char *from, size_t n)
+{
+    size_t bytes = n * m->redop.elem_size;
+    int position = 0;
+
+    if (!m->packed) {
+        memcpy(to, from, bytes);
+        return TIARA_OK;
+    }
+    return PMPI_Unpack(from, (int)bytes, &position, typed(m, to), (int)n, m->type, MPI_COMM_SELF) ==
+                   MPI_SUCCESS
+               ? TIARA_OK
+               : TIARA_ERR_MPI;
+}
+
+static enum tiara_err bring_back(const struct tiara_elem_mpi *m, char *to, char *from, size_t n)
+{
+    size_t bytes = n * m->redop.elem_size;
+    int position = 0;
+
+    if (!m->packed) {
+        memcpy(to, from, bytes);
+        return TIARA_OK;
+    }
+    return PMPI_Pack(typed(m, from), (int)n, m->type, to, (int)bytes, &position, MPI_COMM_SELF) ==
+                   MPI_SUCCESS
+               ? TIARA_OK
+               : TIARA_ERR_MPI;
+}
+
+static enum tiara_err fold_piece(
+    struct tiara_elem_mpi *m, char *dst, const void *const *src, int nsrc, size_t at, size_t n)
+{
+    size_t skip = at * m->redop.elem_size;
+    char *acc = m->acc, *next = m->next, *swap;
+    enum tiara_err err = lay_out(m, acc, (const char *)src[0] + skip, n);
+
+    for (int i = 1; i < nsrc && err == TIARA_OK; i++) {
+        err = lay_out(m, next, (const char *)src[i] + skip, n);
+        if (err == TIARA_OK &&
+            PMPI_Reduce_local(typed(m, acc), typed(m, next), (int)n, m->type, m->op) != MPI_SUCCESS)
+            err = TIARA_ERR_MPI;
+        swap = acc;
+        acc = next;
+        next = swap;
+    }
+    return err == TIARA_OK ? bring_back(m, dst + skip, acc, n) : err;
+}
+
+static enum tiara_err fold_mpi(
+    const struct tiara_redop *op, void *dst, const void *const *src, int nsrc, size_t n)
+{
+    struct tiara_elem_mpi *m = (struct tiara_elem_mpi *)(uintptr_t)op->ctx;
+    enum tiara_err err = TIARA_OK;
+
+    for (size_t at = 0; at < n && err == TIARA_OK; at += m->piece)
+        err = fold_piece(m, dst, src, nsrc, at, n - at < m->piece ? n - at : m->piece);
+    if (err == TIARA_ERR_MPI)
+        tiara_error("MPI could not combine or pack elements");
+    return err;
+}
+
+/* What the type's layout says. */
+static enum tiara_err measure(struct tiara_elem_mpi *m, MPI_Datatype type, size_t *size_out)
+{
+    MPI_Aint lb, true_extent;
+    MPI_Count size;
+
+    if (PMPI_Type_get_extent(type, &lb, &m->extent) != MPI_SUCCESS ||
+        PMPI_Type_get_true_extent(type, &m->true_lb, &true_extent) != MPI_SUCCESS ||
+        PMPI_Type_size_x(type, &size) != MPI_SUCCESS || size == MPI_UNDEFINED)
+        return TIARA_ERR_MPI;
+    m->span_one = (size_t)true_extent;
+    m->packed = !(lb == 0 && m->true_lb == 0 && m->extent == true_extent && size == true_extent);
+    *size_out = (size_t)size;
+    return TIARA_OK;
+}
+
+/*
+ * Scratch for two operands of a piece. A negative extent puts the later elements below the first.
+ */
+static enum tiara_err take_scratch(struct tiara_elem_mpi *m)
+{
+    size_t step = (size_t)(m->extent < 0 ? -m->extent : m->extent), one, below, bytes;
+
+    m->piece = m->redop.elem_size < PIECE_BYTES ? PIECE_BYTES / m->redop.elem_size : 1;
+    one = m->span_one + (m->piece - 1) * step;
+    below = m->extent < 0 ? (m->piece - 1) * step : 0;
+    bytes = (one + 127) / 64 * 64;
+    m->room = tiara_alloc_aligned(64, 2 * bytes);
+    if (!m->room)
+        return TIARA_ERR_NOMEM;
+    /* Holes of the operands are whatever the memory holds; give an operator that looks at them
+     * something defined. */
+    memset(m->room, 0, 2 * bytes);
+    m->acc = m->room + below;
+    m->next = m->room + bytes + below;
+    return TIARA_OK;
+}
+
+static enum tiara_err elem_init(
+    struct tiara_elem_mpi *m, MPI_Datatype type, MPI_Op op, struct tiara_elem *e)
+{
+    int commutes = 0;
+    size_t size;
+    enum tiara_err err = measure(m, type, &size);
+
+    if (err != TIARA_OK || PMPI_Op_commutative(op, &commutes) != MPI_SUCCESS)
+        return TIARA_ERR_MPI;
+    if (size == 0 || size > INT_MAX) {
+        e->redop = NULL;
+        return TIARA_OK;
+    }
+    m->type = type;
+    m->op = op;
+    m->redop = (struct tiara_redop){
+        .name = "mpi", .elem_size = size, .commutative = commutes != 0, .fold = fold_mpi, .ctx = m};
+    e->size = size;
+    e->packed = m->packed;
+    e->redop = &m->redop;
+    return take_scratch(m);
+}
+
+/*
+ * MPI's pair types: C structs, some with padding, which are then packed like any type with holes.
+ */
+static bool is_pair(MPI_Datatype type)
+{
+    return type == MPI_FLOAT_INT || type == MPI_DOUBLE_INT || type == MPI_LONG_INT ||
+           type == MPI_2INT || type == MPI_SHORT_INT || type == MPI_LONG_DOUBLE_INT;
+}
+
+static bool is_user_op(MPI_Op op)
+{
+    return op != MPI_SUM && op != MPI_PROD && op != MPI_MIN && op != MPI_MAX && op != MPI_LAND &&
+           op != MPI_LOR && op != MPI_LXOR && op != MPI_BAND && op != MPI_BOR && op != MPI_BXOR &&
+           op != MPI_MINLOC && op != MPI_MAXLOC && op != MPI_REPLACE && op != MPI_NO_OP &&
+           op != MPI_OP_NULL;
+}
+
+enum tiara_err tiara_elem_other(
+    MPI_Datatype type, MPI_Op op, struct tiara_elem *e, struct tiara_elem_mpi *m)
+{
+    *m = (struct tiara_elem_mpi){0};
+    *e = (struct tiara_elem){.type = -1, .oper = -1};
+    if (type == MPI_DATATYPE_NULL || op == MPI_OP_NULL)
+        return TIARA_OK;
+    if (is_user_op(op) || (is_pair(type) && (op == MPI_MINLOC || op == MPI_MAXLOC)))
+        return elem_init(m, type, op, e);
+    return TIARA_OK;
+}
+
+enum tiara_err tiara_elem_moved(MPI_Datatype type, struct tiara_elem *e)
+{
+    struct tiara_elem_mpi m = {0};
+    size_t size;
+    enum tiara_err err = measure(&m, type, &size);
+
+    *e = (struct tiara_elem){.type = -1, .oper = -1, .size = size, .packed = m.packed};
+    return err;
+}
+
+void tiara_elem_mpi_fini(struct tiara_elem_mpi *m)
+{
+    tiara_free(m->room);
+    m->room = NULL;
+}
