@@ -12,10 +12,15 @@
  * describe the same elements by different types. So are those on intercommunicators, which are the
  * MPI's, and on communicators of one rank.
  */
-#include "api/multi.h"
-#include "base/alloc.h"
+#include "api/scratch.h"
 #include "base/log.h"
-#include "comm/comm.h"
+#include "api/process.h"
+#include "call/below.h"
+#include "call/bounce.h"
+#include "call/call.h"
+#include "call/proxy.h"
+#include "call/stage.h"
+#include "tiara.h"
 #include <pthread.h>
 #include <string.h>
 
@@ -33,7 +38,8 @@
 #define ROOM_BYTES ((size_t)16384)
 
 struct multi {
-    struct tiara_comm *c;
+    MPI_Comm comm;
+    struct tiara_comm *c; /* NULL: there is none, as a rank has no memory */
     int n;
     const void *const *sendbufs; /* NULL: all in place */
     void *const *recvbufs;
@@ -59,8 +65,7 @@ static size_t bytes_of(const struct multi *m, int i)
 
 static int reduce_one(const struct multi *m, int i)
 {
-    return TIARA_Allreduce(
-        sendbuf_of(m, i), m->recvbufs[i], m->counts[i], m->type, m->op, m->c->comm);
+    return TIARA_Allreduce(sendbuf_of(m, i), m->recvbufs[i], m->counts[i], m->type, m->op, m->comm);
 }
 
 static int reduce_each(const struct multi *m)
@@ -106,8 +111,8 @@ static struct batch batch_from(const struct multi *m, int first)
 static enum tiara_err copy(
     struct tiara_comm *c, void *dst, const void *src, size_t bytes, bool to_user)
 {
-    if (c->device.possible && !tiara_near_is(to_user ? dst : src))
-        return tiara_device_copy(c, dst, src, bytes, to_user);
+    if (c->device.possible && !tiara_bounce_is_host(to_user ? dst : src))
+        return tiara_stage_copy(c, dst, src, bytes, to_user);
     memcpy(dst, src, bytes);
     return TIARA_OK;
 }
@@ -115,7 +120,7 @@ static enum tiara_err copy(
 static enum tiara_err pack(const struct multi *m, const struct batch *b, char *dense)
 {
     /* The pinned memory that copies go through may be in use by a call in a stream. */
-    enum tiara_err err = m->c->device.possible ? tiara_stream_drain(m->c) : TIARA_OK;
+    enum tiara_err err = m->c->device.possible ? tiara_proxy_drain(m->c) : TIARA_OK;
 
     for (int i = b->first; i < b->end && err == TIARA_OK; i++) {
         const void *from = sendbuf_of(m, i);
@@ -142,64 +147,6 @@ static enum tiara_err unpack(const struct multi *m, const struct batch *b, const
     return err;
 }
 
-/* ---- room for packed vectors ---- */
-
-/*
- * The memory of the last call that took some from the heap, for the next one of any communicator:
- * new memory of this size costs more in page faults than packing saves.
- */
-struct room {
-    char *in, *out; /* NULL: there is none */
-    size_t bytes; /* of each */
-};
-static struct room kept; /* kept_lock */
-static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static void room_free(struct room *room)
-{
-    tiara_free(room->out);
-    tiara_free(room->in);
-    *room = (struct room){0};
-}
-
-static struct room room_take(size_t bytes)
-{
-    struct room room;
-
-    pthread_mutex_lock(&kept_lock);
-    room = kept;
-    kept = (struct room){0};
-    pthread_mutex_unlock(&kept_lock);
-    if (room.bytes >= bytes)
-        return room;
-    room_free(&room);
-    room.in = tiara_alloc_aligned(64, bytes);
-    room.out = tiara_alloc_aligned(64, bytes);
-    room.bytes = bytes;
-    if (!room.in || !room.out)
-        room_free(&room);
-    return room;
-}
-
-/* Another thread's may be there already. */
-static void room_give(struct room *room)
-{
-    struct room other;
-
-    pthread_mutex_lock(&kept_lock);
-    other = kept;
-    kept = *room;
-    pthread_mutex_unlock(&kept_lock);
-    room_free(&other);
-}
-
-void tiara_multi_release(void)
-{
-    struct room none = {0};
-
-    room_give(&none);
-}
-
 /* ---- running ---- */
 
 /* @in, @out: of the batch's size at least; NULL: there is no memory. Returns MPI_SUCCESS or a
@@ -211,10 +158,12 @@ static int reduce_batch(const struct multi *m, const struct batch *b, char *in, 
     enum tiara_err err = in && out ? pack(m, b, in) : TIARA_ERR_NOMEM;
     int rc;
 
-    if (err != TIARA_OK)
-        return tiara_call_fail(m->c, &call, err);
-    rc = TIARA_Allreduce_c(in, out, (MPI_Count)call.count, m->type, m->op, m->c->comm);
-    return rc == MPI_SUCCESS ? tiara_core_raise(m->c->comm, unpack(m, b, out)) : rc;
+    if (err != TIARA_OK) {
+        tiara_proxy_rest(m->c);
+        return tiara_below_raise(m->c->comm, tiara_call_leave(m->c, &call, err));
+    }
+    rc = TIARA_Allreduce_c(in, out, (MPI_Count)call.count, m->type, m->op, m->comm);
+    return rc == MPI_SUCCESS ? tiara_below_raise(m->c->comm, unpack(m, b, out)) : rc;
 }
 
 static int reduce_batches(const struct multi *m, char *in, char *out)
@@ -252,14 +201,14 @@ static int reduce_packed(const struct multi *m)
 {
     _Alignas(64) char near_in[ROOM_BYTES], near_out[ROOM_BYTES];
     size_t most = most_packed(m);
-    struct room room;
+    struct tiara_scratch room;
     int rc;
 
     if (most <= ROOM_BYTES)
         return reduce_batches(m, near_in, near_out);
-    room = room_take(most);
+    room = tiara_scratch_take(most);
     rc = reduce_batches(m, room.in, room.out);
-    room_give(&room);
+    tiara_scratch_give(&room);
     return rc;
 }
 
@@ -296,32 +245,48 @@ static bool has_bad_buffer(const struct multi *m)
     return false;
 }
 
+/*
+ * Whether packed vectors may be longer than what the stack holds: nobody looks after a rank that
+ * fails before a call of MPI's, so nothing that can fail comes before one. But after a failure
+ * peers may still be in the call, with the batches of a call of Tiara's.
+ */
+static bool packs_much(const struct multi *m)
+{
+    struct tiara_call call = {.elem = m->elem};
+    struct tiara_tune_choice choice;
+    struct tiara_tune_call ignored;
+
+    if (m->c->state.phase == TIARA_COMM_REVOKED)
+        return true;
+    for (size_t bytes = 2 * ROOM_BYTES; bytes <= PACKED_BYTES; bytes *= 2) {
+        call.count = bytes / m->elem.size;
+        tiara_call_query(m->c, &call, TIARA_ON_HOST, &ignored, &choice);
+        if (choice.path == TIARA_PATH_MPI)
+            return false;
+    }
+    return true;
+}
+
 static int check_and_reduce(struct multi *m, const void *sendbufs)
 {
-    struct tiara_comm *c = m->c;
     bool native = tiara_elem_native(m->type, m->op, &m->elem);
 
     if (has_bad_count(m))
-        return tiara_core_raise_code(c->comm, MPI_ERR_COUNT);
+        return tiara_below_raise_code(m->comm, MPI_ERR_COUNT);
     if (m->type == MPI_DATATYPE_NULL)
-        return tiara_core_raise_code(c->comm, MPI_ERR_TYPE);
+        return tiara_below_raise_code(m->comm, MPI_ERR_TYPE);
     if (m->op == MPI_OP_NULL)
-        return tiara_core_raise_code(c->comm, MPI_ERR_OP);
+        return tiara_below_raise_code(m->comm, MPI_ERR_OP);
     if (m->n > 0 && (!sendbufs || !m->recvbufs)) {
         tiara_error("TIARA_Allreduce_multi: %s is null", sendbufs ? "recvbufs" : "sendbufs");
-        return tiara_core_raise_code(c->comm, MPI_ERR_BUFFER);
+        return tiara_below_raise_code(m->comm, MPI_ERR_BUFFER);
     }
-    if (!native || c->inter)
+    if (!native || !m->c || m->c->inter)
         return reduce_each(m);
     if (has_bad_buffer(m))
-        return tiara_core_raise_code(c->comm, MPI_ERR_BUFFER);
-    /*
-     * Nobody looks after a rank that fails before a call of MPI's: nothing that can fail comes
-     * before one. But after a failure peers may still be in the call, with the batches of a call of
-     * Tiara's.
-     */
-    m->packed_max = c->facts.mpi_only && !c->broken ? ROOM_BYTES : PACKED_BYTES;
-    return c->size == 1 ? reduce_each(m) : reduce_packed(m);
+        return tiara_below_raise_code(m->comm, MPI_ERR_BUFFER);
+    m->packed_max = packs_much(m) ? PACKED_BYTES : ROOM_BYTES;
+    return m->c->size == 1 ? reduce_each(m) : reduce_packed(m);
 }
 
 int TIARA_Allreduce_multi(int n, const void *const *sendbufs, void *const *recvbufs,
@@ -329,13 +294,14 @@ int TIARA_Allreduce_multi(int n, const void *const *sendbufs, void *const *recvb
 {
     int rc;
     bool in_place = (const void *)sendbufs == MPI_IN_PLACE;
-    struct multi m = {.c = tiara_comm_get(comm, &rc),
+    struct multi m = {.c = tiara_process_get(comm, &rc),
         .n = n,
+        .comm = comm,
         .sendbufs = in_place ? NULL : sendbufs,
         .recvbufs = recvbufs,
         .counts = counts,
         .type = datatype,
         .op = op};
 
-    return m.c ? check_and_reduce(&m, sendbufs) : rc;
+    return rc == MPI_SUCCESS ? check_and_reduce(&m, sendbufs) : rc;
 }

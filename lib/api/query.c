@@ -2,8 +2,10 @@
  * Questions about the library that are answered without any other rank: TIARA_Comm_serves,
  * TIARA_Variable.
  */
+#include "api/process.h"
+#include "base/env.h"
 #include "call/async.h"
-#include "comm/comm.h"
+#include "tiara.h"
 #include <string.h>
 
 struct question {
@@ -35,8 +37,7 @@ static const char *judge_blocking(const struct tiara_comm *c, const struct quest
     struct tiara_tune_choice choice;
     struct tiara_tune_call query;
 
-    tiara_call_query(&q->call, false, &query);
-    tiara_tune_choose(&c->facts, &query, &choice);
+    tiara_call_query(c, &q->call, TIARA_ON_HOST, &query, &choice);
     return choice.path == TIARA_PATH_MPI ? choice.why : NULL;
 }
 
@@ -57,16 +58,16 @@ int TIARA_Comm_serves(MPI_Comm comm, int nonblocking, MPI_Count count, MPI_Datat
 {
     struct question q = {.nonblocking = nonblocking != 0};
     struct tiara_comm *c;
-    int rc = tiara_comm_find(comm, q.nonblocking, &c);
+    int rc = tiara_process_find(comm, q.nonblocking, &c);
 
     if (rc != MPI_SUCCESS)
         return rc;
     *answer = TIARA_SERVES_NO;
-    if (!c || (q.nonblocking && !c->async_why && !c->facts.mpi_only)) {
+    if (!c || (q.nonblocking && !c->async_why && tiara_comm_serves(c))) {
         *answer = TIARA_SERVES_UNKNOWN;
         *why = "not set up yet";
-    } else if (c->facts.mpi_only) {
-        *why = c->facts.mpi_only;
+    } else if (!tiara_comm_serves(c)) {
+        *why = c->state.why;
     } else if (count <= 0 || !fill_call(&q, count, datatype, op)) {
         *why = "nothing to combine";
     } else {

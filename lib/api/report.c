@@ -3,7 +3,13 @@
  */
 #include "base/alloc.h"
 #include "base/text.h"
-#include "comm/comm.h"
+#include "api/process.h"
+#include "base/env.h"
+#include "call/below.h"
+#include "call/call.h"
+#include "comm/arena_pool.h"
+#include "elem/elem_mpi.h"
+#include "tiara.h"
 #include <stdio.h>
 #include <string.h>
 #include <linux/futex.h>
@@ -23,9 +29,9 @@ int TIARA_Explain(
     struct tiara_tune_call q;
     enum tiara_err err = TIARA_OK;
     int rc;
-    struct tiara_comm *c = tiara_comm_get(comm, &rc);
+    struct tiara_comm *c = tiara_process_get(comm, &rc);
 
-    if (!c)
+    if (rc != MPI_SUCCESS)
         return rc;
     if (count < 0)
         rc = MPI_ERR_COUNT;
@@ -36,16 +42,17 @@ int TIARA_Explain(
     else if (!text || size <= 0)
         rc = MPI_ERR_ARG;
     if (rc != MPI_SUCCESS)
-        return tiara_core_raise_code(comm, rc);
+        return tiara_below_raise_code(comm, rc);
     if (!tiara_elem_native(datatype, op, &call.elem))
         err = tiara_elem_other(datatype, op, &call.elem, &m);
     if (err != TIARA_OK)
-        return tiara_core_raise(comm, err);
-    if (!call.elem.redop) {
+        return tiara_below_raise(comm, err);
+    if (!c) {
+        snprintf(text, (size_t)size, "the MPI below: a rank has no memory");
+    } else if (!call.elem.redop) {
         snprintf(text, (size_t)size, "the MPI below: it judges this type and operator");
     } else {
-        tiara_call_query(&call, false, &q);
-        tiara_tune_choose(&c->facts, &q, &choice);
+        tiara_call_query(c, &call, TIARA_ON_HOST, &q, &choice);
         tiara_tune_describe(&c->facts, &q, &choice, text, (size_t)size);
     }
     tiara_elem_mpi_fini(&m);
@@ -142,7 +149,7 @@ static void report_layout(struct tiara_text *t, const struct tiara_comm *c)
 {
     char drawing[8192];
 
-    if (c->facts.mpi_only && !c->layout.nranks) {
+    if (!c->layout.nranks) {
         tiara_text_add(t, "%d rank%s%s\n", c->size, c->size == 1 ? "" : "s",
             c->inter ? ", an intercommunicator" : "");
         return;
@@ -195,16 +202,18 @@ int TIARA_Report(int section, MPI_Comm comm, char *text, int size, int *length)
     int rc = MPI_SUCCESS;
 
     if (size < 0 || section < TIARA_REPORT_BUILD || section > TIARA_REPORT_DEVICES)
-        return tiara_core_raise_code(MPI_COMM_SELF, MPI_ERR_ARG);
+        return tiara_below_raise_code(MPI_COMM_SELF, MPI_ERR_ARG);
     if (section == TIARA_REPORT_LAYOUT || section == TIARA_REPORT_STATE) {
-        c = tiara_comm_get(comm, &rc);
-        if (!c)
+        c = tiara_process_get(comm, &rc);
+        if (rc != MPI_SUCCESS)
             return rc;
     }
     tiara_config_read(&ignored);
     t = (struct tiara_text){text, (size_t)size, 0};
     if (section == TIARA_REPORT_BUILD)
         report_build(&t);
+    else if ((section == TIARA_REPORT_LAYOUT || section == TIARA_REPORT_STATE) && !c)
+        tiara_text_add(&t, "a rank has no memory for this communicator\n");
     else if (section == TIARA_REPORT_LAYOUT)
         report_layout(&t, c);
     else if (section == TIARA_REPORT_CAPABILITIES)

@@ -7,7 +7,9 @@
  */
 #include "base/alloc.h"
 #include "base/log.h"
+#include "call/below.h"
 #include "call/request.h"
+#include "tiara.h"
 #include <pthread.h>
 
 /* ---- lists ---- */
@@ -120,7 +122,7 @@ static int conclude(TIARA_Request *request, MPI_Comm *blame)
 
 static int raise_on(MPI_Comm blame, int rc)
 {
-    return blame == MPI_COMM_NULL ? rc : tiara_core_raise_code(blame, rc);
+    return blame == MPI_COMM_NULL ? rc : tiara_below_raise_code(blame, rc);
 }
 
 /* Ends one, for the calls that complete one. */
@@ -168,9 +170,9 @@ static int conclude_some(struct list *l, int indices[], MPI_Status *statuses)
 static int check_list(int count, const TIARA_Request requests[])
 {
     if (count < 0)
-        return tiara_core_raise_code(MPI_COMM_SELF, MPI_ERR_COUNT);
+        return tiara_below_raise_code(MPI_COMM_SELF, MPI_ERR_COUNT);
     if (count > 0 && !requests)
-        return tiara_core_raise_code(MPI_COMM_SELF, MPI_ERR_REQUEST);
+        return tiara_below_raise_code(MPI_COMM_SELF, MPI_ERR_REQUEST);
     return MPI_SUCCESS;
 }
 
@@ -311,7 +313,7 @@ int TIARA_Request_free(TIARA_Request *request)
     TIARA_Request r = request ? *request : TIARA_REQUEST_NULL;
 
     if (!r)
-        return tiara_core_raise_code(MPI_COMM_SELF, MPI_ERR_REQUEST);
+        return tiara_below_raise_code(MPI_COMM_SELF, MPI_ERR_REQUEST);
     *request = TIARA_REQUEST_NULL;
     if (!r->active) {
         tiara_request_delete(r);

@@ -1,8 +1,12 @@
 /*
  * TIARA_Iallreduce, TIARA_Allreduce_init and TIARA_Start: arguments are checked here.
  */
+#include "api/describe.h"
+#include "api/process.h"
 #include "base/alloc.h"
+#include "call/below.h"
 #include "call/request.h"
+#include "tiara.h"
 
 /* What follows from the arguments. The communicator is valid. */
 static void derive(struct tiara_request *r)
@@ -25,9 +29,9 @@ static int judge(const struct tiara_request *r)
         return MPI_SUCCESS;
     if (r->count < 0)
         return MPI_ERR_COUNT;
-    rc = tiara_core_bad_handles(r->type, r->op, r->native ? NULL : &r->elem);
+    rc = tiara_describe_bad_handles(r->type, r->op, r->native ? NULL : &r->elem);
     if (rc == MPI_SUCCESS && r->count > 0 &&
-        tiara_core_bad_buffers(r->sendbuf, r->recvbuf, r->native))
+        tiara_describe_bad_buffers(r->sendbuf, r->recvbuf, r->native))
         rc = MPI_ERR_BUFFER;
     return rc;
 }
@@ -39,7 +43,7 @@ static struct tiara_request *request_new(const struct tiara_request *args, int *
     struct tiara_request *r = tiara_alloc(1, sizeof(*r));
 
     if (!r) {
-        *rc_out = tiara_core_raise(args->comm, TIARA_ERR_NOMEM);
+        *rc_out = tiara_below_raise(args->comm, TIARA_ERR_NOMEM);
         return NULL;
     }
     *r = *args;
@@ -48,7 +52,7 @@ static struct tiara_request *request_new(const struct tiara_request *args, int *
     if (*rc_out == MPI_SUCCESS)
         return r;
     tiara_free(r);
-    tiara_core_raise_code(args->comm, *rc_out);
+    tiara_below_raise_code(args->comm, *rc_out);
     return NULL;
 }
 
@@ -59,7 +63,7 @@ static int iallreduce(const struct tiara_request *args, TIARA_Request *request)
     int rc;
 
     *request = TIARA_REQUEST_NULL;
-    rc = tiara_comm_find(args->comm, true, &c);
+    rc = tiara_process_find(args->comm, true, &c);
     if (rc != MPI_SUCCESS)
         return rc;
     r = request_new(args, &rc);
@@ -116,9 +120,9 @@ static int open_channel(struct tiara_request *r, struct tiara_comm *c)
     struct tiara_call call = {
         .coll = TIARA_COLL_ALLREDUCE, .count = (size_t)r->count, .elem = r->elem};
 
-    if (!r->native || r->count == 0)
+    if (!c || !r->native || r->count == 0)
         return MPI_SUCCESS;
-    return tiara_core_raise(r->comm, tiara_async_channel(c, &call, &r->channel));
+    return tiara_below_raise(r->comm, tiara_async_channel(c, &call, &r->channel));
 }
 
 static int allreduce_init(const struct tiara_request *args, TIARA_Request *request)
@@ -128,14 +132,14 @@ static int allreduce_init(const struct tiara_request *args, TIARA_Request *reque
     int rc;
 
     *request = TIARA_REQUEST_NULL;
-    c = tiara_comm_get(args->comm, &rc);
-    if (!c)
+    c = tiara_process_get(args->comm, &rc);
+    if (rc != MPI_SUCCESS)
         return rc;
     r = request_new(args, &rc);
     if (!r)
         return rc;
     if (!r->inter && !r->native)
-        rc = tiara_core_check_by_mpi(r->comm, r->type, r->op);
+        rc = tiara_below_judge(r->comm, r->type, r->op);
     if (rc == MPI_SUCCESS)
         rc = open_channel(r, c);
     if (rc == MPI_SUCCESS)
@@ -176,7 +180,7 @@ static bool can_start(TIARA_Request r)
 static int start(TIARA_Request r)
 {
     struct tiara_comm *c = NULL;
-    int rc = r->channel ? MPI_SUCCESS : tiara_comm_find(r->comm, true, &c);
+    int rc = r->channel ? MPI_SUCCESS : tiara_process_find(r->comm, true, &c);
 
     return rc == MPI_SUCCESS ? tiara_request_start(r, c) : rc;
 }
@@ -184,7 +188,7 @@ static int start(TIARA_Request r)
 int TIARA_Start(TIARA_Request *request)
 {
     if (!request || !can_start(*request))
-        return tiara_core_raise_code(MPI_COMM_SELF, MPI_ERR_REQUEST);
+        return tiara_below_raise_code(MPI_COMM_SELF, MPI_ERR_REQUEST);
     return start(*request);
 }
 
@@ -193,10 +197,10 @@ int TIARA_Startall(int count, TIARA_Request requests[])
     int rc = MPI_SUCCESS;
 
     if (count < 0)
-        return tiara_core_raise_code(MPI_COMM_SELF, MPI_ERR_COUNT);
+        return tiara_below_raise_code(MPI_COMM_SELF, MPI_ERR_COUNT);
     for (int i = 0; i < count; i++)
         if (!requests || !can_start(requests[i]))
-            return tiara_core_raise_code(MPI_COMM_SELF, MPI_ERR_REQUEST);
+            return tiara_below_raise_code(MPI_COMM_SELF, MPI_ERR_REQUEST);
     for (int i = 0; i < count && rc == MPI_SUCCESS; i++)
         rc = start(requests[i]);
     return rc;

@@ -8,6 +8,8 @@
 #include "call/async.h"
 #include "base/alloc.h"
 #include "base/log.h"
+#include "comm/plan_cache.h"
+#include "comm/watch.h"
 #include <pthread.h>
 
 struct tiara_async {
@@ -51,7 +53,7 @@ static void job_end(struct tiara_async *a, struct tiara_job **at, enum tiara_err
 static void fail_all(struct tiara_async *a)
 {
     a->failed = true;
-    tiara_comm_give_up(a->c);
+    (void)!tiara_state_leave(a->c, a->c->ncalls, true);
     if (a->running)
         tiara_exec_close(a->run, TIARA_ERR_PEER);
     a->running = NULL;
@@ -85,6 +87,7 @@ static bool step_small(struct tiara_async *a, struct tiara_job **at, enum tiara_
 static bool step_plan(struct tiara_async *a, struct tiara_job **at, enum tiara_err *err_out)
 {
     struct tiara_job *job = *at;
+    struct tiara_wait_on on;
     bool moved = false;
 
     *err_out = TIARA_OK;
@@ -97,7 +100,7 @@ static bool step_plan(struct tiara_async *a, struct tiara_job **at, enum tiara_e
         a->c->digest = job->posted.digest;
         *err_out = tiara_exec_open(a->run, &a->c->exec, &job->plan);
     }
-    if (*err_out == TIARA_OK && !tiara_exec_poll(a->run, &moved, err_out))
+    if (*err_out == TIARA_OK && !tiara_exec_poll(a->run, &on, &moved, err_out))
         return moved;
     tiara_exec_close(a->run, *err_out);
     a->running = NULL;
@@ -205,7 +208,7 @@ static bool choose(const struct tiara_comm *c, const struct tiara_call *call,
 {
     if (!tiara_async_judge(c, call, choice, why_out))
         return false;
-    if (choice->path == TIARA_PATH_SMALL || tiara_core_has_plan(c, choice, TIARA_PLAN_HOST))
+    if (choice->path == TIARA_PATH_SMALL || tiara_plan_is_cached(c, choice, TIARA_PLAN_HOST))
         return true;
     *why_out = "no plan was made for it at set-up";
     return false;
@@ -239,7 +242,7 @@ static enum tiara_err fill_plan(
         .digest = job->posted.digest,
         .finish_ranks = a->c->size};
     /* It is there, see tiara_async_choose: nothing is exchanged. */
-    return tiara_core_plan(a->c, choice, TIARA_PLAN_HOST, &job->plan.plan);
+    return tiara_plan_get(a->c, choice, TIARA_PLAN_HOST, &job->plan.plan);
 }
 
 void tiara_async_start(
@@ -297,7 +300,7 @@ void tiara_async_inspect(struct tiara_job *job, double waited_s, bool first)
 
         err = tiara_posted_inspect(a->c->arena, &a->first->posted, waited_s, first);
         if (err == TIARA_OK && a->c->net_obj)
-            err = tiara_comm_inspect_net(a->c);
+            err = tiara_watch_net(a->c);
         if (err != TIARA_OK)
             fail_all(a);
     }
@@ -347,13 +350,11 @@ static enum tiara_err async_new(
         a->run = tiara_exec_run_new();
     err = tiara_async_make(c, like, a && a->run, a ? &a->c : NULL);
     if (err != TIARA_OK || !a || !a->c) {
-        if (err != TIARA_OK)
-            tiara_comm_give_up(c);
         async_free(a);
         return err;
     }
     a->owner = c;
-    a->next_seq = 1;
+    a->next_seq = a->c->arena->seq + 1;
     a->end = &a->first;
     pthread_mutex_lock(&lock);
     a->next = asyncs;
@@ -367,7 +368,7 @@ enum tiara_err tiara_async_open(struct tiara_comm *c)
 {
     enum tiara_err err = TIARA_OK;
 
-    if (c->async_why || c->facts.mpi_only)
+    if (c->async_why || !tiara_comm_serves(c))
         return TIARA_OK;
     c->async_why = tiara_async_no_way(c);
     if (!c->async_why) {

@@ -15,7 +15,7 @@
 #ifndef TIARA_CALL_ASYNC_H
 #define TIARA_CALL_ASYNC_H
 
-#include "comm/comm.h"
+#include "call/call.h"
 
 struct tiara_async;
 

@@ -7,6 +7,8 @@
  */
 #include "call/request.h"
 #include "base/alloc.h"
+#include "call/below.h"
+#include "call/on_device.h"
 #include <limits.h>
 #include <string.h>
 
@@ -18,17 +20,17 @@ static enum tiara_err open_near(struct tiara_request *r)
     bool in_place = r->sendbuf == MPI_IN_PLACE;
     enum tiara_err err;
 
-    r->in = (struct tiara_near){.buf = (void *)(uintptr_t)r->sendbuf};
-    r->out = (struct tiara_near){.buf = r->recvbuf};
-    if (tiara_near_is(r->sendbuf) && tiara_near_is(r->recvbuf))
+    r->in = (struct tiara_bounce){.buf = (void *)(uintptr_t)r->sendbuf};
+    r->out = (struct tiara_bounce){.buf = r->recvbuf};
+    if (tiara_bounce_is_host(r->sendbuf) && tiara_bounce_is_host(r->recvbuf))
         return TIARA_OK;
     if (!r->copier)
         r->copier = tiara_alloc(1, sizeof(*r->copier));
     if (!r->copier)
         return TIARA_ERR_NOMEM;
-    err = tiara_near_open(r->copier, &r->out, r->recvbuf, (size_t)r->count, r->type, in_place);
+    err = tiara_bounce_open(r->copier, &r->out, r->recvbuf, (size_t)r->count, r->type, in_place);
     if (err == TIARA_OK && !in_place)
-        err = tiara_near_open(r->copier, &r->in, r->sendbuf, (size_t)r->count, r->type, true);
+        err = tiara_bounce_open(r->copier, &r->in, r->sendbuf, (size_t)r->count, r->type, true);
     return err;
 }
 
@@ -80,7 +82,7 @@ static int start_mpi(struct tiara_request *r)
     int rc = MPI_SUCCESS;
 
     if (alloc_mpi(r) != TIARA_OK)
-        return tiara_core_raise(r->comm, TIARA_ERR_NOMEM);
+        return tiara_below_raise(r->comm, TIARA_ERR_NOMEM);
     if (r->nmpi > 1)
         rc = PMPI_Type_get_extent(r->type, &lb, &extent);
     for (int i = 0; i < r->nmpi && rc == MPI_SUCCESS; i++)
@@ -93,7 +95,7 @@ static int start_gather(struct tiara_request *r)
 {
     r->way = TIARA_REQUEST_GATHER;
     r->all = tiara_alloc((size_t)r->count * (size_t)r->ranks, r->elem.size);
-    return r->all ? start_mpi(r) : tiara_core_raise(r->comm, TIARA_ERR_NOMEM);
+    return r->all ? start_mpi(r) : tiara_below_raise(r->comm, TIARA_ERR_NOMEM);
 }
 
 static int fold_gathered(struct tiara_request *r)
@@ -161,7 +163,7 @@ static int start_on_comm(struct tiara_request *r, const struct tiara_comm *c)
     r->way = TIARA_REQUEST_MPI;
     if (!r->native || r->inter)
         return start_mpi(r);
-    if (start_nothing(r) || start_job(r, c && !c->facts.mpi_only ? c->async : NULL))
+    if (start_nothing(r) || start_job(r, c && tiara_comm_serves(c) ? c->async : NULL))
         return MPI_SUCCESS;
     return r->elem.own ? start_gather(r) : start_mpi(r);
 }
@@ -170,13 +172,14 @@ static int start_on_comm(struct tiara_request *r, const struct tiara_comm *c)
 static int start_on_channel(struct tiara_request *r)
 {
     /* Its choice was made at init. */
-    return start_job(r, r->channel) ? MPI_SUCCESS : tiara_core_raise(MPI_COMM_SELF, TIARA_ERR_PLAN);
+    return start_job(r, r->channel) ? MPI_SUCCESS
+                                    : tiara_below_raise(MPI_COMM_SELF, TIARA_ERR_PLAN);
 }
 
 static void release_operation(struct tiara_request *r)
 {
-    tiara_near_drop(&r->in);
-    tiara_near_drop(&r->out);
+    tiara_bounce_drop(&r->in);
+    tiara_bounce_drop(&r->out);
     tiara_free(r->mpi);
     tiara_free(r->all);
     r->mpi = NULL;
@@ -193,7 +196,7 @@ int tiara_request_start(struct tiara_request *r, struct tiara_comm *c)
     r->rc = MPI_SUCCESS;
     err = open_near(r);
     if (err != TIARA_OK)
-        rc = tiara_core_raise(r->channel ? MPI_COMM_SELF : r->comm, err);
+        rc = tiara_below_raise(r->channel ? MPI_COMM_SELF : r->comm, err);
     else
         rc = r->channel ? start_on_channel(r) : start_on_comm(r, c);
     r->active = rc == MPI_SUCCESS;
@@ -239,7 +242,7 @@ int tiara_request_conclude(struct tiara_request *r, MPI_Comm *blame_out)
     if (r->way == TIARA_REQUEST_GATHER && rc == MPI_SUCCESS)
         rc = fold_gathered(r);
     if (r->out.copy && rc == MPI_SUCCESS)
-        rc = code_of(tiara_near_close(r->copier, &r->out, true));
+        rc = code_of(tiara_bounce_close(r->copier, &r->out, true));
     if (rc != MPI_SUCCESS && *blame_out == MPI_COMM_NULL && r->rc == MPI_SUCCESS)
         *blame_out = MPI_COMM_SELF; /* the communicator may be freed */
     release_operation(r);
@@ -251,7 +254,7 @@ void tiara_request_delete(struct tiara_request *r)
 {
     tiara_async_close(r->channel);
     if (r->copier)
-        tiara_device_comm_fini(r->copier);
+        tiara_on_device_fini(r->copier);
     tiara_free(r->copier);
     if (r->own_type)
         PMPI_Type_free(&r->type);

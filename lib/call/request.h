@@ -5,6 +5,7 @@
 #define TIARA_CALL_REQUEST_H
 
 #include "call/async.h"
+#include "call/bounce.h"
 
 /* What an active request waits for. */
 enum tiara_request_way {
@@ -35,7 +36,7 @@ struct tiara_request {
     enum tiara_request_way way;
     int rc; /* DONE: what it ended with */
     struct tiara_job job;
-    struct tiara_near in, out; /* GPU memory: copies, while active */
+    struct tiara_bounce in, out; /* GPU memory: copies, while active */
     struct tiara_comm *copier; /* what such copies need of a state; NULL: none so far */
     MPI_Request *mpi; /* [nmpi] a call of MPI's has an int for its count */
     int nmpi;

@@ -11,9 +11,13 @@
  * Agreement: whether an arena is reused, and how large a new one may be, is voted on by all ranks
  * of the communicator.
  */
+#include "comm/arena_pool.h"
 #include "base/alloc.h"
 #include "base/log.h"
+#include "comm/agree.h"
+#include "comm/bootstrap.h"
 #include "comm/comm.h"
+#include "comm/node_memory.h"
 #include <pthread.h>
 #include <string.h>
 
@@ -224,7 +228,7 @@ static enum tiara_err vote(
     struct tiara_comm *c, struct ballot mine, char *all, struct ballot *result_out)
 {
     struct ballot *ballots = (struct ballot *)(void *)all;
-    enum tiara_err err = tiara_core_exchange(c->comm, &mine, all, sizeof(mine));
+    enum tiara_err err = tiara_agree_exchange(c->comm, &mine, all, sizeof(mine));
 
     *result_out = mine;
     for (int i = 0; err == TIARA_OK && i < c->size; i++) {

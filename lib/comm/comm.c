@@ -1,20 +1,23 @@
 /*
  * The state of a communicator: made by its first call, cached as an attribute, freed with it.
  */
+#include "comm/comm.h"
 #include "base/alloc.h"
 #include "base/log.h"
-#include "api/multi.h"
-#include "call/request.h"
+#include "comm/arena_pool.h"
+#include "comm/bootstrap.h"
+#include "comm/net.h"
+#include "comm/plan_cache.h"
 #include <pthread.h>
-#include <stdio.h>
-#include <string.h>
 
 static int state_keyval = MPI_KEYVAL_INVALID;
 /* On communicators without state: there was a nonblocking call. */
 static int wanted_keyval = MPI_KEYVAL_INVALID;
-static pthread_mutex_t keyval_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t states_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static struct tiara_comm *states; /* all of them; keyval_lock */
+static struct tiara_comm *states; /* all of them; states_lock */
+static void (*fini)(struct tiara_comm *c); /* of the layers above */
+static bool (*others)(void);
 
 /* Counts freed states: a thread's last state is good only while nothing was freed since. */
 static tiara_u64 generation;
@@ -37,18 +40,7 @@ struct tiara_comm *tiara_comm_last(MPI_Comm comm)
 
 /* ---- the end ---- */
 
-static void free_plans(struct tiara_comm *c)
-{
-    struct tiara_cached_plan *p, *next;
-
-    for (p = c->plans; p; p = next) {
-        next = p->next;
-        tiara_plan_fini(&p->plan);
-        tiara_free(p);
-    }
-}
-
-/* No thread's last state is good any more. keyval_lock. */
+/* No thread's last state is good any more. states_lock. */
 static void forget_last(void)
 {
     /* relaxed: see tiara_comm_last; the lock makes this thread the only writer */
@@ -59,30 +51,24 @@ static void state_free(struct tiara_comm *c)
 {
     struct tiara_comm **at;
 
-    pthread_mutex_lock(&keyval_lock);
+    pthread_mutex_lock(&states_lock);
     for (at = &states; *at && *at != c; at = &(*at)->next)
         ;
     if (*at)
         *at = c->next;
     forget_last();
-    pthread_mutex_unlock(&keyval_lock);
-    tiara_async_part(c);
-    tiara_device_comm_fini(c);
-    free_plans(c);
+    pthread_mutex_unlock(&states_lock);
+    fini(c);
+    tiara_plan_free_all(c);
     tiara_exec_fini(&c->exec);
     tiara_exec_fini(&c->between);
-    if (c->net_obj)
-        tiara_xport_mpi.close(c->net_obj);
-    tiara_free(c->net_obj);
-    /* A message that comes after its communicator was freed could be taken for one of the next
-     * communicator. */
-    if (c->net != MPI_COMM_NULL && !c->broken)
-        PMPI_Comm_free(&c->net);
+    tiara_free(c->run);
+    tiara_free(c->run_between);
+    tiara_net_close(c);
     if (c->pool)
         tiara_pool_give(c->pool);
     tiara_layout_fini(&c->layout);
     tiara_layout_fini(&c->nodes_layout);
-    tiara_free(c->room);
     tiara_free(c->topo);
     tiara_free(c->node_index);
     tiara_free(c->column);
@@ -98,53 +84,27 @@ static int delete_state(MPI_Comm comm, int keyval, void *value, void *extra)
     return MPI_SUCCESS;
 }
 
-/* MPI_Finalize deletes the attributes of MPI_COMM_SELF first: the last chance to free what all
- * communicators shared. */
-static int delete_process(MPI_Comm comm, int keyval, void *value, void *extra)
+void tiara_comm_close(void)
 {
-    (void)comm;
-    (void)keyval;
-    (void)value;
-    (void)extra;
-    tiara_request_finish();
-    tiara_async_finish();
-    /* MPI still works here, which it may not when it deletes the attributes of the other
-     * communicators. */
     while (states)
         PMPI_Comm_delete_attr(states->comm, state_keyval);
-    tiara_async_release();
     PMPI_Comm_free_keyval(&state_keyval);
     PMPI_Comm_free_keyval(&wanted_keyval);
-    tiara_pool_clear();
-    tiara_multi_release();
-    tiara_device_release();
-    tiara_elem_release();
-    tiara_config_release();
-    return MPI_SUCCESS;
-}
-
-static int make_keyval(void)
-{
-    int self_keyval, rc = MPI_SUCCESS;
-
-    pthread_mutex_lock(&keyval_lock);
-    if (state_keyval == MPI_KEYVAL_INVALID) {
-        rc = PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, delete_state, &state_keyval, NULL);
-        if (rc == MPI_SUCCESS)
-            rc = PMPI_Comm_create_keyval(
-                MPI_COMM_NULL_COPY_FN, MPI_COMM_NULL_DELETE_FN, &wanted_keyval, NULL);
-        if (rc == MPI_SUCCESS)
-            rc = PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, delete_process, &self_keyval, NULL);
-        if (rc == MPI_SUCCESS) {
-            rc = PMPI_Comm_set_attr(MPI_COMM_SELF, self_keyval, NULL);
-            PMPI_Comm_free_keyval(&self_keyval);
-        }
-    }
-    pthread_mutex_unlock(&keyval_lock);
-    return rc;
 }
 
 /* ---- the beginning ---- */
+
+int tiara_comm_open(void (*fini_each)(struct tiara_comm *c), bool (*all_others)(void))
+{
+    int rc = PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, delete_state, &state_keyval, NULL);
+
+    fini = fini_each;
+    others = all_others;
+    if (rc == MPI_SUCCESS)
+        rc = PMPI_Comm_create_keyval(
+            MPI_COMM_NULL_COPY_FN, MPI_COMM_NULL_DELETE_FN, &wanted_keyval, NULL);
+    return rc;
+}
 
 /* An empty state; NULL: no memory. */
 static struct tiara_comm *state_alloc(MPI_Comm comm)
@@ -156,6 +116,7 @@ static struct tiara_comm *state_alloc(MPI_Comm comm)
         return NULL;
     c->comm = comm;
     c->net = MPI_COMM_NULL;
+    c->others = others;
     PMPI_Comm_test_inter(comm, &inter);
     PMPI_Comm_rank(comm, &c->rank);
     PMPI_Comm_size(comm, &c->size);
@@ -163,62 +124,78 @@ static struct tiara_comm *state_alloc(MPI_Comm comm)
     return c;
 }
 
-static struct tiara_comm *state_new(MPI_Comm comm, int *rc_out)
+/* Why calls on @comm are never Tiara's, whatever its ranks are; NULL: they may be. */
+static const char *never(MPI_Comm comm)
 {
-    struct tiara_comm *c = state_alloc(comm);
-    enum tiara_err err;
-    void *ignored;
-    int wanted = 0;
+    int inter, size;
 
-    if (!c) {
-        *rc_out = tiara_core_raise(comm, TIARA_ERR_NOMEM);
-        return NULL;
-    }
-    if (c->inter)
-        c->facts.mpi_only = "an intercommunicator";
-    else if (c->size == 1)
-        c->facts.mpi_only = "one rank";
-    PMPI_Comm_get_attr(comm, wanted_keyval, (void *)&ignored, &wanted);
-    c->async_wanted = wanted != 0;
-    err = tiara_comm_fill(c);
-    if (err == TIARA_OK && PMPI_Comm_set_attr(comm, state_keyval, c) != MPI_SUCCESS)
-        err = TIARA_ERR_MPI;
-    if (err != TIARA_OK) {
-        state_free(c);
-        *rc_out = tiara_core_raise(comm, err);
-        return NULL;
-    }
-    if (c->facts.mpi_only)
+    PMPI_Comm_test_inter(comm, &inter);
+    PMPI_Comm_size(comm, &size);
+    if (inter)
+        return "an intercommunicator";
+    return size == 1 ? "one rank" : NULL;
+}
+
+static void announce(const struct tiara_comm *c)
+{
+    if (c->state.why)
         tiara_info("communicator %u, %d ranks: calls go to the MPI below, %s", c->id, c->size,
-            c->facts.mpi_only);
+            c->state.why);
     else
         tiara_info("communicator %u, %d ranks on %d nodes, cells of %zu bytes, %s", c->id, c->size,
             c->layout.nnodes, c->facts.cell_bytes,
             c->facts.crowded ? "ranks share cores" : "a core for each rank");
-    pthread_mutex_lock(&keyval_lock);
+}
+
+/* Errors: TIARA_ERR_NOMEM, alike on all ranks; TIARA_ERR_MPI. */
+static enum tiara_err state_new(MPI_Comm comm, struct tiara_comm **c_out)
+{
+    struct tiara_comm *c = state_alloc(comm);
+    const char *why = never(comm);
+    enum tiara_err err = TIARA_OK;
+    void *ignored;
+    int wanted = 0;
+
+    *c_out = NULL;
+    if (!why)
+        err = tiara_bootstrap(c, comm);
+    else if (!c)
+        err = TIARA_ERR_NOMEM;
+    else
+        tiara_state_fall_back(c, why);
+    if (err == TIARA_OK) {
+        PMPI_Comm_get_attr(comm, wanted_keyval, (void *)&ignored, &wanted);
+        c->async_wanted = wanted != 0;
+        if (PMPI_Comm_set_attr(comm, state_keyval, c) != MPI_SUCCESS)
+            err = TIARA_ERR_MPI;
+    }
+    if (err != TIARA_OK) {
+        if (c)
+            state_free(c);
+        return err;
+    }
+    announce(c);
+    pthread_mutex_lock(&states_lock);
     c->next = states;
     states = c;
-    pthread_mutex_unlock(&keyval_lock);
-    return c;
+    pthread_mutex_unlock(&states_lock);
+    *c_out = c;
+    return TIARA_OK;
 }
 
 enum tiara_err tiara_comm_twin(
-    struct tiara_comm *c, const struct tiara_call *like, struct tiara_comm **twin_out)
+    struct tiara_comm *c, bool lean, bool small_only, struct tiara_comm **twin_out)
 {
     struct tiara_comm *twin = state_alloc(c->comm);
-    unsigned char all;
-    enum tiara_err err = tiara_core_vote(c, twin != NULL, &all);
+    enum tiara_err err;
 
     *twin_out = NULL;
-    if (err == TIARA_OK && !(all & 1))
-        err = TIARA_ERR_NOMEM;
-    if (err == TIARA_OK) {
+    if (twin) {
         twin->twin = true;
-        twin->lean = like != NULL;
-        twin->small_only = like && c->layout.nnodes == 1 &&
-                           like->count * like->elem.size <= tiara_tune_small_max(&c->facts);
-        err = tiara_comm_fill(twin);
+        twin->lean = lean;
+        twin->small_only = small_only;
     }
+    err = tiara_bootstrap(twin, c->comm);
     if (err == TIARA_OK)
         *twin_out = twin;
     else if (twin)
@@ -231,24 +208,22 @@ void tiara_comm_twin_free(struct tiara_comm *twin)
     state_free(twin);
 }
 
+static int error_code(enum tiara_err err)
+{
+    return err == TIARA_OK || err == TIARA_ERR_NOMEM ? MPI_SUCCESS : MPI_ERR_OTHER;
+}
+
 struct tiara_comm *tiara_comm_get(MPI_Comm comm, int *rc_out)
 {
-    struct tiara_comm *c = tiara_comm_last(comm);
-    enum tiara_err err = TIARA_OK;
+    struct tiara_comm *c;
 
-    *rc_out = MPI_SUCCESS;
-    if (c)
-        return c;
     *rc_out = tiara_comm_find(comm, false, &c);
     if (*rc_out != MPI_SUCCESS)
         return NULL;
-    if (!c)
-        c = state_new(comm, rc_out);
-    if (c && c->async_wanted)
-        err = tiara_async_open(c);
-    if (err != TIARA_OK) {
-        *rc_out = tiara_core_raise(comm, err);
-        return NULL;
+    if (!c) {
+        *rc_out = error_code(state_new(comm, &c));
+        if (*rc_out != MPI_SUCCESS)
+            PMPI_Comm_call_errhandler(comm, *rc_out);
     }
     if (c)
         last_used = (struct last){
@@ -262,13 +237,8 @@ int tiara_comm_find(MPI_Comm comm, bool wanted, struct tiara_comm **c_out)
 
     *c_out = tiara_comm_last(comm);
     if (!*c_out) {
-        if (state_keyval == MPI_KEYVAL_INVALID)
-            rc = make_keyval();
-        /*
-         * Also the check of the handle: MPI raises its own error for a null or freed communicator.
-         */
-        if (rc == MPI_SUCCESS)
-            rc = PMPI_Comm_get_attr(comm, state_keyval, c_out, &found);
+        /* Also the check of the handle: MPI raises its own error for a null or freed one. */
+        rc = PMPI_Comm_get_attr(comm, state_keyval, c_out, &found);
         if (!found)
             *c_out = NULL;
     }
@@ -279,9 +249,9 @@ int tiara_comm_find(MPI_Comm comm, bool wanted, struct tiara_comm **c_out)
     if (!(*c_out)->async_wanted) {
         (*c_out)->async_wanted = true;
         /* The next blocking call must not take the short way to the state. */
-        pthread_mutex_lock(&keyval_lock);
+        pthread_mutex_lock(&states_lock);
         forget_last();
-        pthread_mutex_unlock(&keyval_lock);
+        pthread_mutex_unlock(&states_lock);
     }
     return MPI_SUCCESS;
 }

@@ -1,9 +1,13 @@
 /*
  * Settings from the environment. Only here the names of algorithms in variables are looked up.
  */
-#include "comm/comm.h"
+#include "comm/config.h"
+#include "algo/algo.h"
+#include "base/env.h"
+#include "base/layout.h"
 #include "base/log.h"
-#include "exec/trace.h"
+#include "mem/mem.h"
+#include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>

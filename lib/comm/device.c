@@ -5,7 +5,7 @@
 #include "base/env.h"
 #include "base/log.h"
 #include "base/sync.h"
-#include "comm/comm.h"
+#include <mpi.h>
 #ifdef HAVE_MPI_EXT_H
 #include <mpi-ext.h>
 #endif

@@ -7,8 +7,10 @@
  * before: an MPI whose one rank fails inside MPI_Win_allocate_shared may never return on the
  * others.
  */
+#include "comm/node_memory.h"
 #include "base/alloc.h"
 #include "base/log.h"
+#include "comm/agree.h"
 #include "comm/comm.h"
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -18,14 +20,14 @@ static enum tiara_err node_allgather(void *arg, const void *in, void *out, size_
 {
     struct tiara_node_memory *m = arg;
 
-    return tiara_core_exchange(m->node_comm, in, out, bytes);
+    return tiara_agree_exchange(m->node_comm, in, out, bytes);
 }
 
 /* The worst of all ranks' results. */
 static enum tiara_err vote(struct tiara_node_memory *m, enum tiara_err mine)
 {
     char in = (char)mine;
-    enum tiara_err err = tiara_core_exchange(m->c->comm, &in, m->room, 1), worst = TIARA_OK;
+    enum tiara_err err = tiara_agree_exchange(m->c->comm, &in, m->room, 1), worst = TIARA_OK;
 
     for (int i = 0; err == TIARA_OK && i < m->c->size; i++)
         if (m->room[i] != TIARA_OK && worst != TIARA_ERR_UNSUPPORTED)

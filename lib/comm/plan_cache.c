@@ -5,10 +5,21 @@
  * communicator has a handful. Making one ends with an agreement: a rank without memory says so
  * before anybody waits for it.
  */
+#include "comm/plan_cache.h"
 #include "base/alloc.h"
-#include "base/log.h"
+#include "comm/agree.h"
 #include "comm/comm.h"
 #include <string.h>
+
+struct tiara_cached_plan {
+    const struct tiara_algo *algo;
+    struct tiara_algo_opts opts;
+    enum tiara_plan_use use;
+    /* Agreed: a rank could not prepare it. Kept, as the GPUs of others may know it by its address. */
+    bool unfit;
+    struct tiara_plan plan;
+    struct tiara_cached_plan *next;
+};
 
 static bool same_opts(const struct tiara_algo_opts *a, const struct tiara_algo_opts *b)
 {
@@ -26,7 +37,7 @@ static struct tiara_cached_plan *find(
     return NULL;
 }
 
-bool tiara_core_has_plan(
+bool tiara_plan_is_cached(
     const struct tiara_comm *c, const struct tiara_tune_choice *choice, enum tiara_plan_use use)
 {
     return find(c, choice, use) != NULL;
@@ -62,12 +73,9 @@ static enum tiara_err build(struct tiara_comm *c, const struct tiara_tune_choice
     const struct tiara_layout *l = between ? &c->nodes_layout : &c->layout;
     int rank = between ? c->layout.node_of[c->rank] : c->rank;
     bool flat = choice->algo->flags & TIARA_ALGO_FLAT;
-    enum tiara_err err = TIARA_OK;
+    enum tiara_err err;
 
-    if (flat || c->layout.nnodes > 1)
-        err = tiara_comm_net(c);
-    if (err == TIARA_OK)
-        err = choice->algo->generate(l, rank, &choice->opts, plan);
+    err = choice->algo->generate(l, rank, &choice->opts, plan);
     if (err == TIARA_OK)
         err = flat ? tiara_plan_depend(plan, NULL, 0) : depend_on_node(c, choice, plan);
     if (err == TIARA_OK)
@@ -81,7 +89,7 @@ static enum tiara_err reserve(struct tiara_comm *c, const struct tiara_tune_choi
 {
     const size_t most[] = {[TIARA_PLAN_HOST] = c->facts.cell_bytes,
         [TIARA_PLAN_BETWEEN] = c->facts.small_max,
-        [TIARA_PLAN_DEVICE] = c->facts.device.cell_bytes};
+        [TIARA_PLAN_DEVICE] = c->device.facts.cell_bytes};
     size_t blocks = plan->coll == TIARA_COLL_ALLREDUCE ? 1 : (size_t)plan->nblocks;
     bool between = use == TIARA_PLAN_BETWEEN;
     struct tiara_exec_call call = {.plan = plan,
@@ -94,15 +102,6 @@ static enum tiara_err reserve(struct tiara_comm *c, const struct tiara_tune_choi
     return tiara_exec_reserve(between ? &c->between : &c->exec, &call);
 }
 
-/* Whether all ranks could prepare the plan. Uses the wait of the call that runs. */
-static enum tiara_err agree(struct tiara_comm *c, enum tiara_err mine)
-{
-    unsigned char all;
-    enum tiara_err err = tiara_core_vote(c, mine == TIARA_OK, &all);
-
-    return err == TIARA_OK && !(all & 1) ? TIARA_ERR_UNSUPPORTED : err;
-}
-
 static void plan_free(struct tiara_cached_plan *p)
 {
     if (p)
@@ -110,39 +109,71 @@ static void plan_free(struct tiara_cached_plan *p)
     tiara_free(p);
 }
 
-enum tiara_err tiara_core_plan(struct tiara_comm *c, const struct tiara_tune_choice *choice,
+/* A new one, made and prepared by this rank; with an error, when it exists. NULL: no memory. */
+static struct tiara_cached_plan *make(struct tiara_comm *c, const struct tiara_tune_choice *choice,
+    enum tiara_plan_use use, enum tiara_err *err_out)
+{
+    struct tiara_cached_plan *p = tiara_alloc(1, sizeof(*p));
+
+    *err_out = TIARA_ERR_NOMEM;
+    if (!p)
+        return NULL;
+    p->algo = choice->algo;
+    p->opts = choice->opts;
+    p->use = use;
+    *err_out = build(c, choice, use, &p->plan);
+    if (*err_out == TIARA_OK)
+        *err_out = reserve(c, choice, use, &p->plan);
+    return p;
+}
+
+static void keep(struct tiara_comm *c, struct tiara_cached_plan *p)
+{
+    p->next = c->plans;
+    c->plans = p;
+}
+
+enum tiara_err tiara_plan_get(struct tiara_comm *c, const struct tiara_tune_choice *choice,
     enum tiara_plan_use use, const struct tiara_plan **plan_out)
 {
     struct tiara_cached_plan *p = find(c, choice, use);
-    enum tiara_err err = TIARA_ERR_NOMEM;
+    enum tiara_err err;
 
     if (p) {
         *plan_out = &p->plan;
         return p->unfit ? TIARA_ERR_UNSUPPORTED : TIARA_OK;
     }
-    p = tiara_alloc(1, sizeof(*p));
-    if (p)
-        err = build(c, choice, use, &p->plan);
-    if (err == TIARA_OK)
-        err = reserve(c, choice, use, &p->plan);
-    err = agree(c, err);
+    p = make(c, choice, use, &err);
+    err = tiara_agree_ready(c, err == TIARA_OK);
     if (err == TIARA_ERR_UNSUPPORTED && use != TIARA_PLAN_DEVICE)
-        c->facts.mpi_only = "a rank could not prepare a plan";
+        tiara_state_fall_back(c, "a rank could not prepare a plan");
     if (!p || (err != TIARA_OK && use != TIARA_PLAN_DEVICE)) {
         plan_free(p);
         return err;
     }
     p->unfit = err != TIARA_OK;
-    p->algo = choice->algo;
-    p->opts = choice->opts;
-    p->use = use;
-    p->next = c->plans;
-    c->plans = p;
+    keep(c, p);
     *plan_out = &p->plan;
     return err;
 }
 
-enum tiara_err tiara_core_plan_usual(struct tiara_comm *c)
+enum tiara_err tiara_plan_prepare(
+    struct tiara_comm *c, const struct tiara_tune_choice *choice, enum tiara_plan_use use)
+{
+    struct tiara_cached_plan *p;
+    enum tiara_err err;
+
+    if (find(c, choice, use))
+        return TIARA_OK;
+    p = make(c, choice, use, &err);
+    if (err == TIARA_OK)
+        keep(c, p);
+    else
+        plan_free(p);
+    return err;
+}
+
+enum tiara_err tiara_plan_prepare_usual(struct tiara_comm *c)
 {
     static const size_t bytes[] = {8, 16384, 65536, 1 << 20, 16 << 20};
     enum tiara_err err = TIARA_OK;
@@ -151,15 +182,25 @@ enum tiara_err tiara_core_plan_usual(struct tiara_comm *c)
         struct tiara_tune_call call = {
             .coll = TIARA_COLL_ALLREDUCE, .count = bytes[i], .elem_size = 1, .commutative = true};
         struct tiara_tune_choice choice;
-        const struct tiara_plan *plan;
 
         tiara_tune_choose(&c->facts, &call, &choice);
         if (choice.path == TIARA_PATH_PLAN)
-            err = tiara_core_plan(c, &choice, TIARA_PLAN_HOST, &plan);
+            err = tiara_plan_prepare(c, &choice, TIARA_PLAN_HOST);
         if (choice.path == TIARA_PATH_SMALL && c->layout.nnodes > 1) {
             struct tiara_tune_choice inter = {.algo = choice.opts.inter};
-            err = tiara_core_plan(c, &inter, TIARA_PLAN_BETWEEN, &plan);
+
+            err = tiara_plan_prepare(c, &inter, TIARA_PLAN_BETWEEN);
         }
     }
-    return err == TIARA_ERR_UNSUPPORTED ? TIARA_OK : err;
+    return err;
+}
+
+void tiara_plan_free_all(struct tiara_comm *c)
+{
+    while (c->plans) {
+        struct tiara_cached_plan *p = c->plans;
+
+        c->plans = p->next;
+        plan_free(p);
+    }
 }

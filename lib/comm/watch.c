@@ -6,8 +6,8 @@
  * same of another node. A rank that gives a call up tells both, so that none waits for it; later
  * calls on the communicator go to MPI.
  */
+#include "comm/watch.h"
 #include "base/log.h"
-#include "call/async.h"
 #include "comm/comm.h"
 
 static enum tiara_err progress(void *arg)
@@ -68,7 +68,7 @@ static enum tiara_err judge_message(struct tiara_comm *c, int from, uint32_t tag
 }
 
 /* From the ranks that this one exchanges messages with. */
-enum tiara_err tiara_comm_inspect_net(struct tiara_comm *c)
+enum tiara_err tiara_watch_net(struct tiara_comm *c)
 {
     enum tiara_err err = c->is_aborted ? judge_abort(c) : TIARA_OK;
 
@@ -83,17 +83,19 @@ enum tiara_err tiara_comm_inspect_net(struct tiara_comm *c)
     return err;
 }
 
-/* Tells the column, one rank of each other node, which call was the last that was not left to the
- * MPI below. */
-static void tell_other_nodes(struct tiara_comm *c, uint32_t tag)
+void tiara_watch_tell(struct tiara_comm *c, uint64_t number, bool revoke)
 {
+    uint32_t bits = c->exec.tag_bits;
+    uint32_t tag = revoke ? TIARA_EXEC_TAG_ABORT(bits) : TIARA_EXEC_TAG_LEAVE(bits);
+
+    c->told = number;
     for (int node = 0; node < c->layout.nnodes; node++) {
         int peer = c->column[node];
         MPI_Request request;
 
         if (peer >= 0 && peer != c->rank &&
-            PMPI_Isend(&c->last_call, sizeof(c->last_call), MPI_BYTE, peer, (int)tag, c->net,
-                &request) == MPI_SUCCESS)
+            PMPI_Isend(&c->told, sizeof(c->told), MPI_BYTE, peer, (int)tag, c->net, &request) ==
+                MPI_SUCCESS)
             PMPI_Request_free(&request);
     }
 }
@@ -106,11 +108,11 @@ static enum tiara_err stuck(void *arg, double waited_s, bool first)
     if (c->arena)
         err = tiara_arena_inspect(c->arena, waited_s, first);
     if (err == TIARA_OK && c->net_obj)
-        err = tiara_comm_inspect_net(c);
+        err = tiara_watch_net(c);
     return err;
 }
 
-struct tiara_wait *tiara_comm_wait(struct tiara_comm *c)
+struct tiara_wait *tiara_watch_begin(struct tiara_comm *c)
 {
     struct tiara_wait *w = c->arena ? &c->arena->wait : &c->wait;
 
@@ -121,71 +123,10 @@ struct tiara_wait *tiara_comm_wait(struct tiara_comm *c)
     w->limit_s = c->wait.limit_s;
     w->progress = progress;
     w->progress_arg = c;
-    w->others = tiara_async_progress;
+    w->others = c->others;
     w->stuck = stuck;
     w->stuck_arg = c;
     c->exec.wait = w;
     c->between.wait = w;
     return w;
-}
-
-/*
- * Calls on streams return before the peers have come to them, so that ranks of a node may be
- * several calls apart when one fails. The first rank that stops says which call was the last one;
- * that and those before fail on all ranks, and later ones are the MPI's. Returns how many calls
- * this rank, which is through with @done, has to go until then; negative: how many it is ahead.
- */
-static int64_t calls_left(const struct tiara_comm *c, uint64_t done)
-{
-    int64_t after;
-
-    if (!c->device.possible || c->layout.nnodes > 1 || c->arena->posted)
-        return 0;
-    return tiara_arena_last_call(c->arena, done, &after) ? after : 0;
-}
-
-/* Before the end of call @number. */
-static void stop_serving(struct tiara_comm *c, uint64_t number, const char *why, bool innocent)
-{
-    uint32_t bits = c->exec.tag_bits;
-    int64_t left = 0;
-
-    if (c->facts.mpi_only)
-        return;
-    c->facts.mpi_only = why;
-    c->broken = true;
-    c->fast_max = 0;
-    c->last_call = number;
-    if (c->net_obj)
-        tell_other_nodes(c, innocent ? TIARA_EXEC_TAG_LEAVE(bits) : TIARA_EXEC_TAG_ABORT(bits));
-    if (c->arena) {
-        c->arena->comm_id = c->id;
-        left = calls_left(c, number - innocent);
-        c->arena->call = number + (uint64_t)left;
-        tiara_arena_fail(c->arena, innocent);
-        /* Without node peers there is nobody to disagree with about the next call. */
-        c->arena->dead = c->arena->size > 1;
-    }
-    /* Last, since peers whose kernels end look at what has been said. */
-    if (c->device.node)
-        tiara_device()->node->abort(c->device.node);
-    c->calls_left = left > 0 ? (uint64_t)left : 0;
-    for (; left < 0; left++)
-        (void)!tiara_near_agree(c, TIARA_ERR_PEER);
-}
-
-void tiara_comm_give_up(struct tiara_comm *c)
-{
-    tiara_comm_give_up_in(c, c->ncalls);
-}
-
-void tiara_comm_give_up_in(struct tiara_comm *c, uint64_t number)
-{
-    stop_serving(c, number, "an earlier call failed", false);
-}
-
-void tiara_comm_leave(struct tiara_comm *c)
-{
-    stop_serving(
-        c, c->ncalls, "the node's shared memory was given up by another communicator", true);
 }

@@ -4,8 +4,10 @@
  * Predefined handles never change, so one table found by hashing serves all calls. What a handle is
  * worth (a long of 4 or 8 bytes) is decided by the compiler that compiles this.
  */
+#include "elem/elem.h"
+#include "base/env.h"
 #include "base/log.h"
-#include "comm/comm.h"
+#include "tiara.h"
 #include <limits.h>
 #include <pthread.h>
 #include <stddef.h>

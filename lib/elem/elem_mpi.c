@@ -10,9 +10,9 @@
  * computes inout = in op inout, with the left operand first; so each operand is copied into the
  * inout that becomes the next acc.
  */
+#include "elem/elem_mpi.h"
 #include "base/alloc.h"
 #include "base/log.h"
-#include "comm/comm.h"
 #include <limits.h>
 #include <string.h>
 

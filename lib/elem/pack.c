@@ -1,8 +1,9 @@
 /*
  * MPI_Pack and MPI_Unpack of any number of elements.
  */
-#include "comm/comm.h"
+#include "elem/pack.h"
 #include <limits.h>
+#include <stdint.h>
 
 /*
  * One call of MPI's. Some MPIs refuse a null address although the type has absolute ones
@@ -36,7 +37,7 @@ static int pack_piece(void *typed, int n, MPI_Datatype type, char *dense, int by
 }
 
 /* Elements handed to one MPI_Pack, whose sizes are ints. */
-int tiara_core_pack(const void *from, MPI_Aint extent, size_t size, size_t count, MPI_Datatype type,
+int tiara_pack(const void *from, MPI_Aint extent, size_t size, size_t count, MPI_Datatype type,
     char *to, bool unpack)
 {
     size_t piece = (size_t)INT_MAX / size;

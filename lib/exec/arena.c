@@ -265,6 +265,19 @@ enum tiara_err tiara_arena_await(struct tiara_arena *a, int peer)
     return err != TIARA_OK ? err : tiara_arena_compare(a, peer);
 }
 
+bool tiara_arena_poll(
+    struct tiara_arena *a, int peer, struct tiara_wait_on *on, enum tiara_err *err_out)
+{
+    struct await_arg w = {tiara_arena_head(a, peer, a->seq), a->seq};
+
+    *err_out = TIARA_OK;
+    if (!has_published(&w, on))
+        return false;
+    if (a->checked[peer] != a->seq)
+        *err_out = tiara_arena_compare(a, peer);
+    return true;
+}
+
 enum tiara_err tiara_arena_inspect(struct tiara_arena *a, double waited_s, bool first)
 {
     enum tiara_err err;

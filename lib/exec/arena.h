@@ -171,6 +171,9 @@ static inline void tiara_arena_publish(struct tiara_arena *a, size_t bytes)
  * (logged with both calls).
  */
 TIARA_MUST_USE enum tiara_err tiara_arena_await(struct tiara_arena *a, int peer);
+/* The same without waiting: false when @peer has not published, and @on is its head. */
+bool tiara_arena_poll(
+    struct tiara_arena *a, int peer, struct tiara_wait_on *on, enum tiara_err *err_out);
 
 /*
  * Device memory on some ranks of a node and host memory on others: each rank says, in the current
@@ -230,6 +233,10 @@ void tiara_arena_describe(const struct tiara_arena_desc *d, char *text, size_t s
 TIARA_MUST_USE enum tiara_err tiara_small_gather(
     struct tiara_arena *a, const void *in, void *out, size_t bytes);
 
+/* The bits that all ranks of the node give, in a call of its own. Errors: those of the wait. */
+TIARA_MUST_USE enum tiara_err tiara_small_and(
+    struct tiara_arena *a, uint64_t mine, uint64_t *all_out);
+
 struct tiara_small_call {
     const struct tiara_redop *op;
     const struct tiara_mem *mem;
@@ -251,13 +258,22 @@ TIARA_MUST_USE enum tiara_err tiara_small_node(
 void tiara_small_restore(struct tiara_arena *a, const struct tiara_small_call *call);
 
 /*
- * Two levels: node ranks publish; local index 0 folds them in rank order into @call->out, runs
- * @between (which combines out with the other nodes' in place), publishes the result; the others
- * copy it. @between is called on index 0 only.
+ * The same for a caller that does not wait: publish, then poll until it says so. @peer: 0 at first;
+ * all before it have published. True: the result is in call->out, or an error in *err_out; otherwise
+ * @on is what is waited for. Errors: as tiara_arena_await.
  */
-TIARA_MUST_USE enum tiara_err tiara_small_hier(struct tiara_arena *a,
-    const struct tiara_small_call *call,
-    enum tiara_err (*between)(void *arg, void *buf, size_t count), void *arg);
+void tiara_small_publish(struct tiara_arena *a, const struct tiara_small_call *call);
+bool tiara_small_poll(struct tiara_arena *a, const struct tiara_small_call *call, int *peer,
+    struct tiara_wait_on *on, enum tiara_err *err_out);
+/*
+ * Two levels, where node index 0 speaks for its node: it does not publish its vector, but keeps its
+ * input in its small slot when in place, polls, combines call->out with the other nodes', and
+ * publishes the result; the others publish their vectors and take the result, as poll.
+ */
+void tiara_small_keep(struct tiara_arena *a, const struct tiara_small_call *call);
+void tiara_small_publish_result(struct tiara_arena *a, const struct tiara_small_call *call);
+bool tiara_small_take_result(struct tiara_arena *a, const struct tiara_small_call *call,
+    struct tiara_wait_on *on, enum tiara_err *err_out);
 
 /* ---- posted calls: posted.c ---- */
 

@@ -443,14 +443,13 @@ enum tiara_err tiara_exec_open(
     return err;
 }
 
-bool tiara_exec_poll(struct tiara_run *r, bool *moved_out, enum tiara_err *err_out)
+bool tiara_exec_poll(
+    struct tiara_run *r, struct tiara_wait_on *on, bool *moved_out, enum tiara_err *err_out)
 {
-    struct tiara_wait_on on;
-
     *moved_out = false;
     do {
-        on = (struct tiara_wait_on){0};
-        if (r->oldest == r->nchunks || !advance(r, &on))
+        *on = (struct tiara_wait_on){0};
+        if (r->oldest == r->nchunks || !advance(r, on))
             break;
         *moved_out = true;
     } while (r->err == TIARA_OK);

@@ -8,7 +8,7 @@
 #include "exec/arena.h"
 #include <string.h>
 
-static void publish_vector(struct tiara_arena *a, const struct tiara_small_call *call)
+void tiara_small_publish(struct tiara_arena *a, const struct tiara_small_call *call)
 {
     char *payload = tiara_arena_payload(tiara_arena_head(a, a->index, a->seq));
 
@@ -37,8 +37,24 @@ static enum tiara_err fold_all(struct tiara_arena *a, const struct tiara_small_c
 
 enum tiara_err tiara_small_node(struct tiara_arena *a, const struct tiara_small_call *call)
 {
-    publish_vector(a, call);
+    tiara_small_publish(a, call);
     return fold_all(a, call);
+}
+
+bool tiara_small_poll(struct tiara_arena *a, const struct tiara_small_call *call, int *peer,
+    struct tiara_wait_on *on, enum tiara_err *err_out)
+{
+    *err_out = TIARA_OK;
+    for (; *peer < a->size; ++*peer) {
+        if (*peer != a->index && !tiara_arena_poll(a, *peer, on, err_out))
+            return false;
+        if (*err_out != TIARA_OK)
+            return true;
+        a->srcs[*peer] = tiara_arena_payload(tiara_arena_head(a, *peer, a->seq));
+    }
+    a->srcs[a->index] = call->in;
+    *err_out = call->op->fold(call->op, call->out, a->srcs, a->size, call->count);
+    return true;
 }
 
 enum tiara_err tiara_small_gather(struct tiara_arena *a, const void *in, void *out, size_t bytes)
@@ -59,45 +75,52 @@ enum tiara_err tiara_small_gather(struct tiara_arena *a, const void *in, void *o
     return TIARA_OK;
 }
 
+enum tiara_err tiara_small_and(struct tiara_arena *a, uint64_t mine, uint64_t *all_out)
+{
+    struct tiara_arena_desc same = a->ctl[a->index]->desc;
+
+    tiara_arena_begin(a, a->digest, &same);
+    memcpy(tiara_arena_payload(tiara_arena_head(a, a->index, a->seq)), &mine, sizeof(mine));
+    tiara_arena_publish(a, sizeof(mine));
+    *all_out = mine;
+    for (int i = 0; i < a->size; i++) {
+        enum tiara_err err = i == a->index ? TIARA_OK : tiara_arena_await(a, i);
+        uint64_t its;
+
+        if (err != TIARA_OK)
+            return err;
+        memcpy(&its, tiara_arena_payload(tiara_arena_head(a, i, a->seq)), sizeof(its));
+        *all_out &= its;
+    }
+    return TIARA_OK;
+}
+
 void tiara_small_restore(struct tiara_arena *a, const struct tiara_small_call *call)
 {
     if (call->in == call->out)
         memcpy(call->out, tiara_arena_payload(tiara_arena_head(a, a->index, a->seq)), call->bytes);
 }
 
-/* Index 0 of a node: fold, combine with the other nodes, publish. Its slot holds the input until
- * the result is there. */
-static enum tiara_err lead(struct tiara_arena *a, const struct tiara_small_call *call,
-    enum tiara_err (*between)(void *arg, void *buf, size_t count), void *arg)
+void tiara_small_keep(struct tiara_arena *a, const struct tiara_small_call *call)
 {
-    char *payload = tiara_arena_payload(tiara_arena_head(a, a->index, a->seq));
-    enum tiara_err err;
-
     if (call->in == call->out)
-        memcpy(payload, call->in, call->bytes);
-    err = fold_all(a, call);
-    if (err == TIARA_OK)
-        err = between(arg, call->out, call->count);
-    if (err == TIARA_ERR_UNSUPPORTED)
-        tiara_small_restore(a, call);
-    if (err != TIARA_OK)
-        return err;
-    call->mem->copy_to_cell(payload, call->out, call->bytes);
-    tiara_arena_publish(a, call->bytes);
-    return TIARA_OK;
+        memcpy(tiara_arena_payload(tiara_arena_head(a, a->index, a->seq)), call->in, call->bytes);
 }
 
-enum tiara_err tiara_small_hier(struct tiara_arena *a, const struct tiara_small_call *call,
-    enum tiara_err (*between)(void *arg, void *buf, size_t count), void *arg)
+void tiara_small_publish_result(struct tiara_arena *a, const struct tiara_small_call *call)
 {
-    enum tiara_err err;
+    call->mem->copy_to_cell(
+        tiara_arena_payload(tiara_arena_head(a, a->index, a->seq)), call->out, call->bytes);
+    tiara_arena_publish(a, call->bytes);
+}
 
-    if (a->index == 0)
-        return lead(a, call, between, arg);
-    publish_vector(a, call);
-    err = tiara_arena_await(a, 0);
-    if (err != TIARA_OK)
-        return err;
-    call->mem->copy(call->out, tiara_arena_payload(tiara_arena_head(a, 0, a->seq)), call->bytes);
-    return TIARA_OK;
+bool tiara_small_take_result(struct tiara_arena *a, const struct tiara_small_call *call,
+    struct tiara_wait_on *on, enum tiara_err *err_out)
+{
+    if (!tiara_arena_poll(a, 0, on, err_out))
+        return false;
+    if (*err_out == TIARA_OK)
+        call->mem->copy(
+            call->out, tiara_arena_payload(tiara_arena_head(a, 0, a->seq)), call->bytes);
+    return true;
 }

@@ -62,25 +62,63 @@ enum tiara_err tiara_scene_plan_between(const struct tiara_layout *l, int rank,
 
 /* ---- calls ---- */
 
-struct between_arg {
-    struct tiara_actor *actor;
-    const struct tiara_act *act;
-};
-
-/* The leaders' part of a small call on several nodes. */
-static enum tiara_err call_between(void *arg, void *buf, size_t count)
+/* The part between nodes, of a node's first rank. */
+static enum tiara_err call_between(
+    struct tiara_actor *a, const struct tiara_act *act, const struct tiara_small_call *small)
 {
-    const struct between_arg *b = arg;
-    struct tiara_exec_call call = {.plan = b->act->between,
-        .op = b->actor->op,
-        .in = buf,
-        .out = buf,
-        .count = count,
+    struct tiara_exec_call call = {.plan = act->between,
+        .op = a->op,
+        .in = small->out,
+        .out = small->out,
+        .count = small->count,
         .elem_size = sizeof(int64_t),
         .slots = 1,
-        .digest = b->act->digest};
+        .digest = act->digest};
 
-    return tiara_exec_run(&b->actor->between, &call);
+    return tiara_exec_run(&a->between, &call);
+}
+
+struct part {
+    struct tiara_actor *actor;
+    const struct tiara_small_call *small;
+    int peer;
+    enum tiara_err err;
+};
+
+static bool is_folded(void *arg, struct tiara_wait_on *on)
+{
+    struct part *p = arg;
+
+    return tiara_small_poll(&p->actor->arena, p->small, &p->peer, on, &p->err);
+}
+
+static bool is_taken(void *arg, struct tiara_wait_on *on)
+{
+    struct part *p = arg;
+
+    return tiara_small_take_result(&p->actor->arena, p->small, on, &p->err);
+}
+
+/* On several nodes: the first rank of each speaks for it. */
+static enum tiara_err call_hier(
+    struct tiara_actor *a, const struct tiara_act *act, const struct tiara_small_call *small)
+{
+    struct part part = {.actor = a, .small = small};
+    bool leads = a->arena.index == 0;
+    enum tiara_err err;
+
+    if (leads)
+        tiara_small_keep(&a->arena, small);
+    else
+        tiara_small_publish(&a->arena, small);
+    err = tiara_wait(&a->arena.wait, leads ? is_folded : is_taken, &part);
+    err = tiara_err_first(err, part.err);
+    if (err != TIARA_OK || !leads)
+        return err;
+    err = call_between(a, act, small);
+    if (err == TIARA_OK)
+        tiara_small_publish_result(&a->arena, small);
+    return err;
 }
 
 static enum tiara_err call_small(
@@ -92,11 +130,10 @@ static enum tiara_err call_small(
         .out = out,
         .count = act->count,
         .bytes = act->count * sizeof(int64_t)};
-    struct between_arg between = {a, act};
 
     if (a->layout->nnodes == 1)
         return tiara_small_node(&a->arena, &small);
-    return tiara_small_hier(&a->arena, &small, call_between, &between);
+    return call_hier(a, act, &small);
 }
 
 enum tiara_err tiara_actor_call(

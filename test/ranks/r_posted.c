@@ -106,6 +106,7 @@ static bool must_queue(const struct rank_state *s, const struct posting *p)
 static enum tiara_err step_plan(struct rank_state *s, struct posting *p)
 {
     enum tiara_err err = TIARA_OK;
+    struct tiara_wait_on on;
     bool moved;
 
     if (!p->published) {
@@ -115,7 +116,7 @@ static enum tiara_err step_plan(struct rank_state *s, struct posting *p)
         p->published = true;
         err = tiara_exec_open(s->run, &s->actor->exec, &p->plan);
     }
-    if (err == TIARA_OK && !tiara_exec_poll(s->run, &moved, &err))
+    if (err == TIARA_OK && !tiara_exec_poll(s->run, &on, &moved, &err))
         return TIARA_OK;
     p->over = true;
     return tiara_exec_close(s->run, err);

@@ -7,7 +7,7 @@
 /* tiara-test: mpirun 4 TIARA_LAYOUT=2x2 */
 /* tiara-test: mpirun 3 TIARA_ALGO=mpi */
 /* tiara-test: mpirun 4 TIARA_TEST_MEMORY=mixed */
-#include "api/multi.h"
+#include "api/scratch.h"
 #include "base/alloc.h"
 #include "mpi_run.h"
 #include "tiara.h"
@@ -59,7 +59,7 @@ static void check_short_of_memory(uint64_t nth)
     MPI_Comm_dup(MPI_COMM_WORLD, &comm);
     MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
     expect_right(comm, "before");
-    tiara_multi_release();
+    tiara_scratch_release();
     pieces = tiara_alloc_live();
     mt_note("without memory");
     tiara_alloc_fail_after(mt_rank == mt_size - 1 ? nth : 0);
@@ -70,7 +70,7 @@ static void check_short_of_memory(uint64_t nth)
     PMPI_Allreduce(&mine, &failed, 1, MPI_INT, MPI_SUM, mt_private);
     mt_check(failed == mt_size, "allocation %d: only %d ranks saw it", (int)nth, failed);
     mt_check(mt_rank != mt_size - 1 || class == MPI_ERR_NO_MEM, "error class %d", class);
-    tiara_multi_release();
+    tiara_scratch_release();
     mt_check(tiara_alloc_live() == pieces, "memory is lost");
     expect_right(comm, "after");
     MPI_Comm_free(&comm);
@@ -93,7 +93,7 @@ START_TEST(test_multi_by_mpi_needs_no_memory)
 {
     bool by_mpi = mt_size == 1 || getenv("TIARA_ALGO");
     TIARA_Comm_prepare(MPI_COMM_WORLD);
-    tiara_multi_release();
+    tiara_scratch_release();
     tiara_alloc_fail_after(by_mpi);
     expect_right(MPI_COMM_WORLD, "by MPI");
     tiara_alloc_fail_after(0);
@@ -105,13 +105,13 @@ START_TEST(test_multi_keeps_its_memory_until_it_is_told)
 {
     bool packs = mt_size > 1 && !getenv("TIARA_ALGO");
     expect_right(MPI_COMM_WORLD, "first");
-    tiara_multi_release();
+    tiara_scratch_release();
     uint64_t pieces = tiara_alloc_live();
     for (int k = 0; k < 3; k++)
         expect_right(MPI_COMM_WORLD, "again");
     mt_check(tiara_alloc_live() == pieces + (packs ? 2 : 0), "%d pieces more",
         (int)(tiara_alloc_live() - pieces));
-    tiara_multi_release();
+    tiara_scratch_release();
     mt_check(tiara_alloc_live() == pieces, "not released");
     mt_agree();
 }

@@ -2,9 +2,15 @@
  * What a communicator's state is filled with: what its ranks tell each other, and what follows from
  * that.
  */
+#include "comm/bootstrap.h"
 #include "base/alloc.h"
 #include "base/log.h"
+#include "comm/agree.h"
+#include "comm/arena_pool.h"
 #include "comm/comm.h"
+#include "comm/net.h"
+#include "comm/plan_cache.h"
+#include "tiara.h"
 #include <pthread.h>
 #include <string.h>
 
@@ -49,61 +55,6 @@ static enum tiara_err make_tables(struct tiara_comm *c)
     return err;
 }
 
-/* How many low bits of a tag this MPI lets messages use. */
-static uint32_t tag_bits(MPI_Comm comm)
-{
-    int *top, flag = 0;
-    uint32_t bits = 15;
-
-    if (PMPI_Comm_get_attr(comm, MPI_TAG_UB, &top, &flag) == MPI_SUCCESS && flag)
-        while (bits < 30 && ((int64_t)1 << (bits + 1)) - 1 <= *top)
-            bits++;
-    return bits;
-}
-
-/* No duplicate of the program's communicator: that would run the copy functions of the program's
- * attributes. */
-static int create_net(struct tiara_comm *c)
-{
-    MPI_Errhandler handler;
-    MPI_Group members;
-    int rc;
-
-    PMPI_Comm_get_errhandler(c->comm, &handler);
-    PMPI_Comm_set_errhandler(c->comm, MPI_ERRORS_RETURN);
-    rc = PMPI_Comm_group(c->comm, &members);
-    if (rc == MPI_SUCCESS) {
-        rc = PMPI_Comm_create(c->comm, members, &c->net);
-        PMPI_Group_free(&members);
-    }
-    PMPI_Comm_set_errhandler(c->comm, handler);
-    PMPI_Errhandler_free(&handler);
-    if (rc != MPI_SUCCESS)
-        c->net = MPI_COMM_NULL;
-    return rc;
-}
-
-enum tiara_err tiara_comm_net(struct tiara_comm *c)
-{
-    struct tiara_xport_group group = {.rank = c->rank, .size = c->size, .params = &c->net};
-    enum tiara_err err;
-
-    if (c->net_obj)
-        return TIARA_OK;
-    if (create_net(c) != MPI_SUCCESS) {
-        tiara_warn(
-            "MPI has no further communicator for one of %d ranks, whose calls go to it", c->size);
-        return TIARA_ERR_UNSUPPORTED;
-    }
-    PMPI_Comm_set_errhandler(c->net, MPI_ERRORS_RETURN);
-    c->net_obj = tiara_alloc(1, tiara_xport_mpi.size);
-    err = c->net_obj ? tiara_xport_mpi.open(c->net_obj, &group, 0) : TIARA_ERR_NOMEM;
-    c->exec.net = c->between.net = &tiara_xport_mpi;
-    c->exec.net_obj = c->between.net_obj = c->net_obj;
-    c->exec.tag_bits = c->between.tag_bits = tag_bits(c->net);
-    return err;
-}
-
 static void make_execs(struct tiara_comm *c)
 {
     c->exec = (struct tiara_exec){.rank = c->rank,
@@ -118,7 +69,7 @@ static void make_execs(struct tiara_comm *c)
     c->between = c->exec;
     c->between.arena = NULL;
     c->between.net_rank = c->column;
-    c->between.rank = c->layout.nranks ? c->layout.node_of[c->rank] : 0;
+    c->between.rank = c->layout.node_of[c->rank];
     c->between.nranks = c->layout.nnodes;
 }
 
@@ -155,6 +106,8 @@ static void make_facts(struct tiara_comm *c)
         f->mpi_only = "TIARA_ALGO is mpi";
     f->reproducible = c->config.reproducible != 0;
     f->has_arena = c->arena != NULL;
+    if (!f->mpi_only && !f->has_arena && !f->algo && !f->reproducible)
+        f->mpi_only = "no shared memory on the nodes";
     f->leaders = c->config.leaders;
     f->slots = c->config.slots;
     f->chunk_bytes = (size_t)c->config.chunk;
@@ -164,6 +117,19 @@ static void make_facts(struct tiara_comm *c)
     /* A process cannot copy from another's GPU memory. */
     f->has_pull = f->has_pull && !c->device.possible;
     c->fast_max = c->layout.nnodes == 1 && !f->reproducible ? tiara_tune_small_max(f) : 0;
+}
+
+static void adopt_devices(struct tiara_comm *c, const struct tiara_hello *hello)
+{
+    struct tiara_comm_device *d = &c->device;
+
+    d->ready = d->direct = true;
+    for (int i = 0; i < c->size; i++) {
+        d->possible = d->possible || hello[i].device != TIARA_DEVICE_NONE;
+        d->ready = d->ready && hello[i].device == TIARA_DEVICE_READY;
+        d->direct = d->direct && hello[i].device_direct != 0;
+    }
+    d->next_vote = 1;
 }
 
 /* What this rank tells the others. */
@@ -193,7 +159,7 @@ static enum tiara_err get_acquainted(struct tiara_comm *c, struct tiara_hello *h
     enum tiara_err err;
 
     say_hello(&mine);
-    err = tiara_core_exchange(c->comm, &mine, hello, sizeof(mine));
+    err = tiara_agree_exchange(c->comm, &mine, hello, sizeof(mine));
     if (err != TIARA_OK)
         return err;
     c->threads = true;
@@ -213,7 +179,7 @@ static enum tiara_err get_acquainted(struct tiara_comm *c, struct tiara_hello *h
         next_id = c->id + 1;
     pthread_mutex_unlock(&id_lock);
     adopt_config(c, hello);
-    tiara_device_comm_init(c, hello);
+    adopt_devices(c, hello);
     err = tiara_topo_layout(&c->layout, c->topo, c->size, "", NULL, 0);
     if (err == TIARA_OK)
         err = make_tables(c);
@@ -222,51 +188,68 @@ static enum tiara_err get_acquainted(struct tiara_comm *c, struct tiara_hello *h
     return err;
 }
 
-/* One exchange: do all ranks go on. TIARA_ERR_UNSUPPORTED when one cannot: then all leave the
- * communicator to MPI. */
-static enum tiara_err agree(struct tiara_comm *c, enum tiara_err mine, char *room)
+/* Whether calls may need messages, or an agreement that shared memory cannot give. */
+static bool needs_net(const struct tiara_comm *c)
 {
-    char in = mine != TIARA_OK;
-    enum tiara_err err = tiara_core_exchange(c->comm, &in, room, 1);
+    const struct tiara_tune_facts *f = &c->facts;
 
-    for (int i = 0; err == TIARA_OK && i < c->size; i++)
-        if (room[i])
-            return TIARA_ERR_UNSUPPORTED;
-    return err;
+    return c->layout.nnodes > 1 || !c->arena || (f->algo && f->algo->flags & TIARA_ALGO_FLAT);
 }
 
-static enum tiara_err state_fill(struct tiara_comm *c)
-{
-    struct tiara_hello *hello = tiara_alloc((size_t)c->size, sizeof(*hello));
-    char *room = tiara_alloc((size_t)c->size, TIARA_GROUP_BYTES);
-    enum tiara_err err = TIARA_ERR_NOMEM;
-
-    c->topo = tiara_alloc((size_t)c->size, sizeof(*c->topo));
-    c->room = tiara_alloc((size_t)c->size + 1, 1);
-    if (!hello || !room || !c->topo || !c->room)
-        goto out_free;
-    err = agree(c, get_acquainted(c, hello), room);
-    if (err == TIARA_OK)
-        err = agree(c, tiara_pool_take(c, hello, room), room);
-    if (err == TIARA_ERR_UNSUPPORTED) {
-        c->facts.mpi_only = "a rank could not set up";
-        err = TIARA_OK;
-    }
-out_free:
-    tiara_free(room);
-    tiara_free(hello);
-    return err;
-}
-
-enum tiara_err tiara_comm_fill(struct tiara_comm *c)
+/* What follows from the layout and the arena. Collective; the caller agrees on the result. */
+static enum tiara_err equip(struct tiara_comm *c)
 {
     enum tiara_err err = TIARA_OK;
 
-    if (!c->facts.mpi_only)
-        err = state_fill(c);
     make_facts(c);
     make_execs(c);
-    if (err == TIARA_OK && !c->facts.mpi_only && !c->lean)
-        err = tiara_core_plan_usual(c);
+    if (c->facts.mpi_only)
+        return TIARA_OK;
+    c->run = tiara_exec_run_new();
+    c->run_between = tiara_exec_run_new();
+    if (needs_net(c))
+        err = tiara_net_open(c);
+    if (err == TIARA_OK && !c->lean)
+        err = tiara_plan_prepare_usual(c);
+    return c->run && c->run_between ? err : TIARA_ERR_NOMEM;
+}
+
+static enum tiara_err set_up(struct tiara_comm *c, struct tiara_hello *hello, char *room)
+{
+    enum tiara_err mine, err;
+
+    mine = get_acquainted(c, hello);
+    err = tiara_agree_setup_ready(c->comm, mine == TIARA_OK);
+    if (err != TIARA_OK)
+        return err;
+    mine = tiara_pool_take(c, hello, room);
+    mine = tiara_err_first(mine, equip(c));
+    return tiara_agree_setup_ready(c->comm, mine == TIARA_OK);
+}
+
+enum tiara_err tiara_bootstrap(struct tiara_comm *c, MPI_Comm comm)
+{
+    size_t size = c ? (size_t)c->size : 1;
+    struct tiara_hello *hello = tiara_alloc(size, sizeof(*hello));
+    char *room = tiara_alloc(size, TIARA_GROUP_BYTES);
+    enum tiara_err err;
+
+    if (c)
+        c->topo = tiara_alloc(size, sizeof(*c->topo));
+    err = tiara_agree_setup_ready(comm, c && c->topo && hello && room);
+    if (err != TIARA_OK) {
+        err = err == TIARA_ERR_UNSUPPORTED ? TIARA_ERR_NOMEM : err;
+    } else {
+        err = set_up(c, hello, room);
+        if (err == TIARA_ERR_UNSUPPORTED)
+            tiara_state_fall_back(c, "a rank could not set up");
+        else if (err == TIARA_OK && c->facts.mpi_only)
+            tiara_state_fall_back(c, c->facts.mpi_only);
+        else if (err == TIARA_OK)
+            tiara_state_serve(c);
+        err = err == TIARA_ERR_UNSUPPORTED ? TIARA_OK : err;
+    }
+    tiara_free(room);
+    tiara_free(hello);
     return err;
 }

@@ -1,0 +1,37 @@
+/*
+ * The arenas of this process, shared by communicators of the same node group.
+ */
+#ifndef TIARA_COMM_ARENA_POOL_H
+#define TIARA_COMM_ARENA_POOL_H
+
+#include "base/err.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+#define TIARA_GROUP_BYTES 256 /* most bytes that a transport exchanges at a time */
+
+struct tiara_comm;
+struct tiara_hello;
+struct tiara_pool_entry;
+
+/*
+ * tiara_pool_take() - the arena of @c's node group: shared with other communicators of the same
+ * group, or a new one
+ * @room: [size * TIARA_GROUP_BYTES] for the exchanges, borrowed.
+ * Collective over @c->comm; the same result everywhere. Sets c->arena (NULL when none could be had)
+ * and c->pool.
+ * Errors: TIARA_ERR_MPI, TIARA_ERR_NOMEM (then all fall back); lack of shared memory is no error.
+ */
+TIARA_MUST_USE enum tiara_err tiara_pool_take(
+    struct tiara_comm *c, const struct tiara_hello *hello, char *room);
+void tiara_pool_give(struct tiara_pool_entry *entry);
+/* The object of the transport cma for the entry's processes; NULL: none. */
+void *tiara_pool_puller(const struct tiara_pool_entry *entry);
+/* Frees what nobody uses; at MPI_Finalize. */
+void tiara_pool_clear(void);
+/* Whether freeing the entry takes all ranks of the node (a window of MPI's). */
+bool tiara_pool_free_is_collective(const struct tiara_pool_entry *entry);
+/* Bytes of shared memory that this process's segments hold now. */
+size_t tiara_pool_bytes(void);
+
+#endif
