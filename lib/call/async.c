@@ -276,17 +276,6 @@ void tiara_async_start(
 
 /* ---- waiting ---- */
 
-static enum tiara_err progress_mpi(void *arg)
-{
-    int flag;
-
-    (void)arg;
-    /* The program's own pending messages must move too: a peer may wait for one of them before it
-     * starts the operation. */
-    PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &flag, MPI_STATUS_IGNORE);
-    return TIARA_OK;
-}
-
 void tiara_async_inspect(struct tiara_job *job, double waited_s, bool first)
 {
     enum tiara_err err = TIARA_OK;
@@ -306,7 +295,7 @@ void tiara_async_inspect(struct tiara_job *job, double waited_s, bool first)
 
 void tiara_async_wait_init(struct tiara_wait *w, struct tiara_job *job)
 {
-    *w = (struct tiara_wait){.spins = 100, .yields = -1, .progress = progress_mpi};
+    *w = (struct tiara_wait){.spins = 100, .yields = -1};
     if (!job)
         return;
     w->crowded = job->async->c->wait.crowded;

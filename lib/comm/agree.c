@@ -2,7 +2,6 @@
  * Exchanges between all ranks. Nonblocking collectives and a wait that yields: a blocking one spins
  * in most MPIs, for milliseconds per call when ranks share cores.
  */
-#include "call/async.h"
 #include "comm/comm.h"
 #include "base/log.h"
 
@@ -23,7 +22,7 @@ static bool is_complete(void *arg, struct tiara_wait_on *on)
 
 enum tiara_err tiara_core_exchange(MPI_Comm comm, const void *in, void *out, size_t bytes)
 {
-    struct tiara_wait patient = {.yields = -1, .others = tiara_async_progress};
+    struct tiara_wait patient = {.yields = -1};
 
     return tiara_core_exchange_by(comm, &patient, in, out, bytes);
 }
@@ -47,7 +46,7 @@ enum tiara_err tiara_core_exchange_by(
 int tiara_core_await(MPI_Request request)
 {
     struct pending p = {.request = request};
-    struct tiara_wait patient = {.yields = -1, .others = tiara_async_progress};
+    struct tiara_wait patient = {.yields = -1};
     enum tiara_err err = tiara_wait(&patient, is_complete, &p);
 
     return err == TIARA_OK ? p.rc : MPI_ERR_OTHER;

@@ -4,7 +4,9 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "api/multi.h"
+#include "base/progress.h"
 #include "call/request.h"
+#include "comm/mpi_progress.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -120,6 +122,7 @@ static int delete_process(MPI_Comm comm, int keyval, void *value, void *extra)
     tiara_device_release();
     tiara_elem_release();
     tiara_config_release();
+    tiara_mpi_progress_close();
     return MPI_SUCCESS;
 }
 
@@ -139,6 +142,10 @@ static int make_keyval(void)
             rc = PMPI_Comm_set_attr(MPI_COMM_SELF, self_keyval, NULL);
             PMPI_Comm_free_keyval(&self_keyval);
         }
+        if (rc == MPI_SUCCESS)
+            rc = tiara_mpi_progress_open();
+        if (rc == MPI_SUCCESS)
+            tiara_progress_add(tiara_async_progress);
     }
     pthread_mutex_unlock(&keyval_lock);
     return rc;
