@@ -24,6 +24,9 @@
 /* The first sleep of a wait. The next ones are longer and longer, while nothing moves. */
 #define FIRST_SLEEP_NS (TIARA_WAIT_SLEEP_NS / 16)
 
+/* Who looks no more often than that is busy with something else, and does not wait. */
+#define PAUSE_S 1.0
+
 double tiara_now(void)
 {
     struct timespec t;
@@ -87,11 +90,15 @@ static long longer(long ns)
 
 enum tiara_err tiara_wait_watch(const struct tiara_wait *w, struct tiara_watch *watch)
 {
-    double now = tiara_now(), waited = now - watch->start;
+    double now = tiara_now(), waited;
     enum tiara_err err = TIARA_OK;
 
-    if (watch->start == 0)
-        *watch = (struct tiara_watch){.start = now, .next = now + 0.1};
+    if (watch->next == 0)
+        watch->next = now + 0.1;
+    if (now - watch->seen > PAUSE_S)
+        watch->start = now;
+    watch->seen = now;
+    waited = now - watch->start;
     if (now < watch->next)
         return TIARA_OK;
     watch->next = now + 1.0;

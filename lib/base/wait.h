@@ -61,15 +61,18 @@ struct tiara_wait {
  */
 TIARA_MUST_USE enum tiara_err tiara_wait(struct tiara_wait *w, tiara_ready_fn ready, void *arg);
 
-/* The watchdog of one wait: since when, when it looks again, whether it spoke. Zeroed: begins. */
+/* The watchdog of one wait. Zeroed: begins. */
 struct tiara_watch {
-    double start, next;
+    double start; /* of the wait */
+    double seen; /* the last look */
+    double next; /* when stuck is asked again */
     bool spoke;
 };
 
 /*
- * One look of the watchdog of @w, for a wait that is a loop of the program's: tiara_wait() makes it
- * itself. Cheap but for one look in a second. Errors: as tiara_wait.
+ * One look of the watchdog of @w, for a wait that is a loop of the program's; tiara_wait() looks by
+ * itself. A program that comes by now and then, and computes meanwhile, does not wait: the time of
+ * the wait begins again. Cheap but for one look in a second. Errors: as tiara_wait.
  */
 TIARA_MUST_USE enum tiara_err tiara_wait_watch(
     const struct tiara_wait *w, struct tiara_watch *watch);

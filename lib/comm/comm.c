@@ -4,7 +4,6 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "api/multi.h"
-#include "base/progress.h"
 #include "call/request.h"
 #include "comm/mpi_progress.h"
 #include <pthread.h>
@@ -109,7 +108,6 @@ static int delete_process(MPI_Comm comm, int keyval, void *value, void *extra)
     (void)value;
     (void)extra;
     tiara_request_finish();
-    tiara_async_finish();
     /* MPI still works here, which it may not when it deletes the attributes of the other
      * communicators. */
     while (states)
@@ -144,8 +142,6 @@ static int make_keyval(void)
         }
         if (rc == MPI_SUCCESS)
             rc = tiara_mpi_progress_open();
-        if (rc == MPI_SUCCESS)
-            tiara_progress_add(tiara_async_progress);
     }
     pthread_mutex_unlock(&keyval_lock);
     return rc;
