@@ -9,6 +9,7 @@
 #include "call/on_device.h"
 #include "call/request.h"
 #include "comm/arena_pool.h"
+#include "comm/mpi_progress.h"
 #include "elem/elem.h"
 #include <pthread.h>
 
@@ -38,13 +39,14 @@ static int close_all(MPI_Comm comm, int keyval, void *value, void *extra)
     tiara_device_release();
     tiara_elem_release();
     tiara_config_release();
+    tiara_mpi_progress_close();
     return MPI_SUCCESS;
 }
 
 /* Lock held. */
 static int open_all(void)
 {
-    int keyval, rc = tiara_comm_open(fini_comm, tiara_async_progress);
+    int keyval, rc = tiara_comm_open(fini_comm);
 
     if (rc == MPI_SUCCESS)
         rc = PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, close_all, &keyval, NULL);
@@ -52,6 +54,8 @@ static int open_all(void)
         rc = PMPI_Comm_set_attr(MPI_COMM_SELF, keyval, NULL);
         PMPI_Comm_free_keyval(&keyval);
     }
+    if (rc == MPI_SUCCESS)
+        rc = tiara_mpi_progress_open();
     /* [process.open] release: all of it is there. */
     if (rc == MPI_SUCCESS)
         tiara_store_release(&is_open, 1);

@@ -43,14 +43,13 @@ static const char *judge_blocking(const struct tiara_comm *c, const struct quest
 
 static const char *judge_nonblocking(const struct tiara_comm *c, const struct question *q)
 {
-    struct tiara_tune_choice choice;
     const char *why;
 
     if (!q->native)
         return "a type or operator that MPI combines";
     if (!c->async)
         return c->async_why;
-    return tiara_async_choose(c->async, &q->call, &choice, &why) ? NULL : why;
+    return tiara_async_serves(c->async, &q->call, &why) ? NULL : why;
 }
 
 int TIARA_Comm_serves(MPI_Comm comm, int nonblocking, MPI_Count count, MPI_Datatype datatype,

@@ -2,12 +2,14 @@
  * Completion of nonblocking operations: TIARA_Wait, TIARA_Test and their kind, and requests that
  * were given up.
  *
- * One idea: look() asks each active request of a list whether it is over; Test looks once, Wait
- * looks until it is enough, and what is over is then concluded by the caller's own thread.
+ * One idea: look() asks each active request of a list whether it is over; Test looks, and moves on
+ * what the process owes when that is not enough; Wait does so until it is. What is over is then
+ * concluded by the caller's own thread.
  */
 #include "base/alloc.h"
 #include "base/log.h"
 #include "call/below.h"
+#include "base/progress.h"
 #include "call/request.h"
 #include "tiara.h"
 #include <pthread.h>
@@ -30,7 +32,6 @@ static bool is_active(TIARA_Request r)
 /* True when enough is over, or nothing is active. */
 static bool look(struct list *l)
 {
-    tiara_async_progress();
     l->active = l->over = 0;
     l->first = -1;
     for (int i = 0; i < l->n; i++) {
@@ -50,6 +51,7 @@ static bool look(struct list *l)
 static bool is_enough(void *arg, struct tiara_wait_on *on)
 {
     on->word = NULL;
+    tiara_async_progress();
     return look(arg);
 }
 
@@ -74,19 +76,44 @@ static enum tiara_err is_stuck(void *arg, double waited_s, bool first)
     return TIARA_OK;
 }
 
+static void wait_init(struct tiara_wait *w, struct list *l, const struct tiara_job *job)
+{
+    tiara_async_wait_init(w, job);
+    w->stuck = is_stuck;
+    w->stuck_arg = l;
+}
+
 static void await(struct list *l)
 {
     while (!look(l)) {
         struct tiara_job *job = some_job(l);
         struct tiara_wait w;
 
-        tiara_async_wait_init(&w, job);
-        w.stuck = is_stuck;
-        w.stuck_arg = l;
+        wait_init(&w, l, job);
         /* Only a job's wait has an end by itself. */
         if (tiara_wait(&w, is_enough, l) != TIARA_OK && (job = some_job(l)))
             tiara_async_abandon(job);
     }
+}
+
+/* One look of a loop of the program's, which is a wait too. True when enough is over. */
+static bool test(struct list *l)
+{
+    struct tiara_job *job;
+    struct tiara_wait w;
+
+    if (look(l) && l->active > 0)
+        return true;
+    tiara_progress();
+    if (look(l))
+        return true;
+    job = some_job(l);
+    if (!job)
+        return false;
+    wait_init(&w, l, job);
+    if (tiara_wait_watch(&w, &job->watch) != TIARA_OK)
+        tiara_async_abandon(job);
+    return tiara_job_is_done(job) && look(l);
 }
 
 /* ---- results ---- */
@@ -249,7 +276,7 @@ int TIARA_Test(TIARA_Request *request, int *flag, MPI_Status *status)
 
     if (rc != MPI_SUCCESS)
         return rc;
-    *flag = look(&l);
+    *flag = test(&l);
     if (l.over > 0)
         return conclude_one(request, status);
     if (*flag)
@@ -264,7 +291,7 @@ int TIARA_Testall(int count, TIARA_Request requests[], int *flag, MPI_Status *st
 
     if (rc != MPI_SUCCESS)
         return rc;
-    *flag = look(&l);
+    *flag = test(&l);
     return *flag ? conclude_some(&l, NULL, statuses) : MPI_SUCCESS;
 }
 
@@ -275,7 +302,7 @@ int TIARA_Testany(int count, TIARA_Request requests[], int *index, int *flag, MP
 
     if (rc != MPI_SUCCESS)
         return rc;
-    *flag = look(&l);
+    *flag = test(&l);
     return conclude_any(&l, index, status);
 }
 
@@ -287,7 +314,7 @@ int TIARA_Testsome(
 
     if (rc != MPI_SUCCESS)
         return rc;
-    look(&l);
+    test(&l);
     *outcount = l.active > 0 ? l.over : MPI_UNDEFINED;
     return l.over > 0 ? conclude_some(&l, indices, statuses) : MPI_SUCCESS;
 }
@@ -296,7 +323,7 @@ int TIARA_Request_get_status(TIARA_Request request, int *flag, MPI_Status *statu
 {
     struct list l = {.n = 1, .requests = &request, .all = true};
 
-    *flag = look(&l);
+    *flag = test(&l);
     if (*flag)
         set_empty(status);
     return MPI_SUCCESS;
@@ -363,13 +390,11 @@ static bool all_reaped(void *arg, struct tiara_wait_on *on)
 
 void tiara_request_finish(void)
 {
-    struct tiara_job *job = NULL;
     struct tiara_wait w;
 
-    for (struct tiara_request *r = given_up; r && !job; r = r->next)
-        if (r->way == TIARA_REQUEST_JOB && !tiara_job_is_done(&r->job))
-            job = &r->job;
+    /* Those of Tiara's own first, as only their wait has an end by itself. */
+    tiara_async_finish();
     tiara_async_wait_init(&w, NULL);
-    if (tiara_wait(&w, all_reaped, NULL) != TIARA_OK && job)
-        tiara_async_abandon(job);
+    if (tiara_wait(&w, all_reaped, NULL) != TIARA_OK)
+        tiara_error("nonblocking calls whose requests were freed are not complete");
 }

@@ -1,20 +1,31 @@
 /*
  * Waiting: spin, yield, sleep; progress; watchdog.
  *
- * The spin phase looks at nothing but the condition. From the first yield on, time is looked at,
- * the network is driven and the watchdog runs; none of that is on the path of a wait that ends
- * while spinning.
+ * The spin phase looks at nothing but the condition. From the first yield on, what the process owes
+ * is moved and the watchdog runs; none of that is on the path of a wait that ends while spinning.
  */
 #include "base/wait.h"
 #include "base/log.h"
+#include "base/progress.h"
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-/* Turns between two looks at the network and the clock. */
+/* Turns between two looks around: progress and the clock. */
 #define YIELDS_PER_LOOK 8
+
+/* Of the turns of a wait that may sleep, one in so many is a sleep; in all of them it looks around:
+ * a step of MPI's that takes too little time to be noticed is not half a millisecond from the next.
+ */
+#define TURNS_PER_SLEEP 16
+
+/* The first sleep of a wait. The next ones are longer and longer, while nothing moves. */
+#define FIRST_SLEEP_NS (TIARA_WAIT_SLEEP_NS / 16)
+
+/* Who looks no more often than that is busy with something else, and does not wait. */
+#define PAUSE_S 1.0
 
 double tiara_now(void)
 {
@@ -50,10 +61,10 @@ void tiara_wait_wake_slow(tiara_u64 *word)
     syscall(SYS_futex, futex_word(word), FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-/* Sleeps until the word changes, a bounded time at most. True when the wait is over. */
-static bool sleep_on(struct tiara_wait *w, tiara_ready_fn ready, void *arg)
+/* Sleeps until the word changes, @ns at most. True when the wait is over. */
+static bool sleep_on(struct tiara_wait *w, tiara_ready_fn ready, void *arg, long ns)
 {
-    struct timespec limit = {0, TIARA_WAIT_SLEEP_NS};
+    struct timespec limit = {0, ns};
     struct tiara_wait_on on = {0};
     bool done;
 
@@ -66,24 +77,30 @@ static bool sleep_on(struct tiara_wait *w, tiara_ready_fn ready, void *arg)
     return done;
 }
 
-struct watch {
-    double start;
-    double next; /* when stuck is asked again */
-    bool spoke;
-};
-
-/* Drives the network and asks the watchdog; an error ends the wait. */
-static enum tiara_err look_around(struct tiara_wait *w, struct watch *watch, bool on_network)
+/* Not without a word to sleep on, and not shortly after something moved. */
+static bool may_sleep(const struct tiara_wait *w, long still, const struct tiara_wait_on *on)
 {
-    enum tiara_err err = TIARA_OK;
-    double now = tiara_now(), waited = now - watch->start;
+    return w->sleeping && w->yields >= 0 && still > w->yields && on->word;
+}
 
-    if (w->others)
-        w->others();
-    if (w->progress && !on_network) /* whose test drives it */
-        err = w->progress(w->progress_arg);
-    if (err != TIARA_OK || now < watch->next)
-        return err;
+static long longer(long ns)
+{
+    return ns + ns / 8 < TIARA_WAIT_SLEEP_NS ? ns + ns / 8 : TIARA_WAIT_SLEEP_NS;
+}
+
+enum tiara_err tiara_wait_watch(const struct tiara_wait *w, struct tiara_watch *watch)
+{
+    double now = tiara_now(), waited;
+    enum tiara_err err = TIARA_OK;
+
+    if (watch->next == 0)
+        watch->next = now + 0.1;
+    if (now - watch->seen > PAUSE_S)
+        watch->start = now;
+    watch->seen = now;
+    waited = now - watch->start;
+    if (now < watch->next)
+        return TIARA_OK;
     watch->next = now + 1.0;
     if (w->stuck) {
         bool first = !watch->spoke && w->warn_s > 0 && waited >= w->warn_s;
@@ -101,29 +118,34 @@ static enum tiara_err look_around(struct tiara_wait *w, struct watch *watch, boo
 /* The part of a wait that has left the spin phase. */
 static enum tiara_err wait_long(struct tiara_wait *w, tiara_ready_fn ready, void *arg)
 {
-    struct watch watch = {.start = tiara_now()};
+    struct tiara_watch watch = {0};
     struct tiara_wait_on on = {0};
-    enum tiara_err err;
+    long sleep_ns = FIRST_SLEEP_NS;
+    enum tiara_err err = TIARA_OK;
 
-    watch.next = watch.start + 0.1;
-    for (long turn = 1;; turn++) {
-        bool may_sleep = w->sleeping && w->yields >= 0 && turn > w->yields && on.word;
+    /* @still: turns since something moved. */
+    for (long still = 1; err == TIARA_OK; still++) {
+        bool quiet = may_sleep(w, still, &on);
 
-        if (may_sleep) {
-            if (sleep_on(w, ready, arg))
+        if (quiet && still % TURNS_PER_SLEEP == 0) {
+            if (sleep_on(w, ready, arg, sleep_ns))
                 return TIARA_OK;
+            sleep_ns = longer(sleep_ns);
         } else {
             sched_yield();
         }
         on.word = NULL;
         if (ready(arg, &on))
             return TIARA_OK;
-        if (!may_sleep && turn % YIELDS_PER_LOOK != 0)
+        if (!quiet && still % YIELDS_PER_LOOK != 0)
             continue;
-        err = look_around(w, &watch, !on.word);
-        if (err != TIARA_OK)
-            return err;
+        if (tiara_progress()) {
+            still = 0;
+            sleep_ns = FIRST_SLEEP_NS;
+        }
+        err = tiara_wait_watch(w, &watch);
     }
+    return err;
 }
 
 enum tiara_err tiara_wait(struct tiara_wait *w, tiara_ready_fn ready, void *arg)

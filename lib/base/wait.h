@@ -2,9 +2,11 @@
  * The one way to wait.
  *
  * Every wait of the library goes through tiara_wait(). It spins for a while that depends on how
- * many ranks share how many cores, then yields the core, then sleeps on a futex; it drives network
- * progress; it has a watchdog that says who is missing. A wait is described by a function that
- * tests the condition and, when it does not hold, names the word whose change could make it hold.
+ * many ranks share how many cores, then yields the core, then sleeps on a futex. From the first
+ * yield on it moves all that the process owes to others (progress.h), also where the test of its
+ * condition happens to move some of it, and does not sleep as long as anything moves; a watchdog
+ * says who is missing. A wait is described by a function that tests the condition and, when it does
+ * not hold, names the word whose change could make it hold.
  *
  * Sleeping needs a wake-up: whoever publishes a word calls tiara_wait_wake() after the store. It
  * costs a load per node peer unless a peer sleeps. A wake-up may be missed (no fence between the
@@ -23,7 +25,9 @@
 
 /* What a failed test wants to see change. */
 struct tiara_wait_on {
-    tiara_u64 *word; /* NULL: nothing to sleep on (a network request) */
+    /* NULL: nothing to sleep on (a network request). A change must show in its low half: the kernel
+     * compares no more before it lets a sleeper sleep. */
+    tiara_u64 *word;
     uint64_t seen; /* the value with which the test failed */
 };
 
@@ -36,17 +40,12 @@ typedef bool (*tiara_ready_fn)(void *arg, struct tiara_wait_on *on);
 struct tiara_wait {
     bool crowded; /* ranks share cores */
     int spins; /* tests before the first yield */
-    int yields; /* yields before the first sleep; < 0: never sleep */
+    int yields; /* turns in which nothing moves before the first sleep; < 0: never sleep */
     tiara_u32 *sleeping; /* own flag that node peers read in tiara_wait_wake; NULL: never sleep */
     tiara_u32 **peers; /* [npeers] the node peers' flags; borrowed */
     int npeers;
     double warn_s; /* the watchdog speaks after this many seconds, once per wait; 0: never */
     double limit_s; /* TIARA_ERR_TIMEOUT after this many; 0: never */
-    /* Drives the network; NULL: none. Returns an error to end the wait. */
-    enum tiara_err (*progress)(void *arg);
-    void *progress_arg;
-    /* Moves on what else is under way in the process; NULL: nothing. */
-    bool (*others)(void);
     /*
      * Called by the watchdog at warn_s and then about once a second: prints who is missing when
      * @first, and returns TIARA_ERR_PEER or TIARA_ERR_MISMATCH to end a wait that cannot end well.
@@ -58,9 +57,25 @@ struct tiara_wait {
 
 /*
  * tiara_wait() - return when @ready(@arg) holds
- * Context: any thread that owns @w. Errors: TIARA_ERR_TIMEOUT, and what progress or stuck return.
+ * Context: any thread that owns @w. Errors: TIARA_ERR_TIMEOUT, and what stuck returns.
  */
 TIARA_MUST_USE enum tiara_err tiara_wait(struct tiara_wait *w, tiara_ready_fn ready, void *arg);
+
+/* The watchdog of one wait. Zeroed: begins. */
+struct tiara_watch {
+    double start; /* of the wait */
+    double seen; /* the last look */
+    double next; /* when stuck is asked again */
+    bool spoke;
+};
+
+/*
+ * One look of the watchdog of @w, for a wait that is a loop of the program's; tiara_wait() looks by
+ * itself. A program that comes by now and then, and computes meanwhile, does not wait: the time of
+ * the wait begins again. Cheap but for one look in a second. Errors: as tiara_wait.
+ */
+TIARA_MUST_USE enum tiara_err tiara_wait_watch(
+    const struct tiara_wait *w, struct tiara_watch *watch);
 
 /* After a release store to @word: wakes peers that sleep on it. */
 void tiara_wait_wake_slow(tiara_u64 *word);

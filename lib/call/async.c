@@ -5,33 +5,29 @@
  * is done, wherever it stands; so all numbers below the first one's are over for this rank, which
  * is what its peers must know before they reuse slots.
  */
-#include "call/async.h"
-#include "base/alloc.h"
-#include "base/log.h"
+#include "call/async_priv.h"
 #include "comm/plan_cache.h"
-#include "comm/watch.h"
 #include <pthread.h>
 
-struct tiara_async {
-    struct tiara_comm *c; /* the twin */
-    struct tiara_run *run; /* of the plan that runs */
-    struct tiara_job *running; /* NULL: none */
-    struct tiara_job *first, **end;
-    uint64_t next_seq;
-    bool failed; /* an operation failed, and so will all others */
-    const struct tiara_comm *owner; /* whose ranks they are; NULL: it is freed */
-    bool closed; /* to be freed when it has no jobs */
-    struct tiara_async *next;
-};
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct tiara_async *asyncs; /* all of the process; lock */
-static tiara_u32 njobs; /* under way; written under the lock */
-static uint64_t visits; /* lock */
+static pthread_cond_t given = PTHREAD_COND_INITIALIZER; /* the turn */
+static bool taken; /* lock: a thread has the turn */
+static struct tiara_job *queue, **queue_end = &queue; /* lock: started ones; empty unless taken */
+static tiara_u32 nstarted; /* written under the lock */
+static tiara_u32 nended; /* written in the turn */
+static tiara_u64 visits; /* of the program; written in the turn */
+
+struct tiara_async *tiara_asyncs;
+
+bool tiara_async_has_none(void)
+{
+    /* relaxed: a job of another thread that is missed here is that thread's to wait for */
+    return tiara_load_relaxed(&nstarted) == tiara_load_relaxed(&nended);
+}
 
 /* ---- jobs ---- */
 
-/* Takes the job at *@at out of the list: it is the caller's again. Lock held. */
+/* Takes the job at *@at out of the list: it is the caller's again. */
 static void job_end(struct tiara_async *a, struct tiara_job **at, enum tiara_err err)
 {
     struct tiara_job *job = *at;
@@ -39,21 +35,22 @@ static void job_end(struct tiara_async *a, struct tiara_job **at, enum tiara_err
     *at = job->next;
     if (a->end == &job->next)
         a->end = at;
-    tiara_posted_finish(a->c->arena, (a->first ? a->first->posted.seq : a->next_seq) - 1);
+    tiara_posted_finish(a->c->arena, a->first ? a->first->posted.seq - 1 : a->last_seq);
     job->err = err;
     job->orphan = !a->owner;
-    tiara_store_relaxed(&njobs, tiara_load_relaxed(&njobs) - 1); /* relaxed: under the lock */
+    tiara_store_relaxed(&nended, tiara_load_relaxed(&nended) + 1); /* relaxed: in the turn */
     /*
      * [job.done] release: the result and err are there; the engine does not touch the job any more.
      */
     tiara_store_release(&job->done, 1);
 }
 
-/* An operation failed: the ranks do not agree any more, so the others cannot end either. */
-static void fail_all(struct tiara_async *a)
+void tiara_async_fail(struct tiara_async *a)
 {
+    pthread_mutex_lock(&lock);
     a->failed = true;
     (void)!tiara_state_leave(a->c, a->c->ncalls, true);
+    pthread_mutex_unlock(&lock);
     if (a->running)
         tiara_exec_close(a->run, TIARA_ERR_PEER);
     a->running = NULL;
@@ -108,7 +105,7 @@ static bool step_plan(struct tiara_async *a, struct tiara_job **at, enum tiara_e
     return true;
 }
 
-/* Moves on the jobs of one communicator. Lock held. */
+/* Moves on the jobs of one communicator, each by one step at most. */
 static bool step(struct tiara_async *a)
 {
     struct tiara_job **at = &a->first;
@@ -120,7 +117,7 @@ static bool step(struct tiara_async *a)
 
         moved |= job->plan.plan ? step_plan(a, at, &err) : step_small(a, at, &err);
         if (err != TIARA_OK) {
-            fail_all(a);
+            tiara_async_fail(a);
             return true;
         }
         if (*at != job)
@@ -140,13 +137,13 @@ static bool thread_drives(const struct tiara_async *a)
     return a->c->config.progress != TIARA_PROGRESS_CALL;
 }
 
-/* @by_thread: only what the thread may drive. *left_out: whether such jobs are left. Lock held. */
+/* @by_thread: only what the thread may drive. *left_out: whether such jobs are left. */
 static bool step_all(bool by_thread, bool *left_out)
 {
     bool moved = false;
 
     *left_out = false;
-    for (struct tiara_async *a = asyncs; a; a = a->next) {
+    for (struct tiara_async *a = tiara_asyncs; a; a = a->next) {
         if (!a->first || (by_thread && !thread_drives(a)))
             continue;
         moved |= step(a);
@@ -155,76 +152,157 @@ static bool step_all(bool by_thread, bool *left_out)
     return moved;
 }
 
+/* ---- the turn ---- */
+
+/* False: another thread has it; with @patience that one is waited for. */
+static bool take(bool patience)
+{
+    bool mine;
+
+    pthread_mutex_lock(&lock);
+    while (taken && patience)
+        pthread_cond_wait(&given, &lock);
+    mine = !taken;
+    taken = true;
+    pthread_mutex_unlock(&lock);
+    return mine;
+}
+
+void tiara_async_turn_take(void)
+{
+    take(true);
+}
+
+/* The program came by. */
+static void note_visit(void)
+{
+    tiara_store_relaxed(&visits, tiara_load_relaxed(&visits) + 1); /* relaxed: in the turn */
+}
+
+/* What was started meanwhile, in order. NULL: nothing; then, with @end, the turn is given up. */
+static struct tiara_job *queue_take(bool end)
+{
+    struct tiara_job *jobs;
+
+    pthread_mutex_lock(&lock);
+    jobs = queue;
+    queue = NULL;
+    queue_end = &queue;
+    if (!jobs && end) {
+        taken = false;
+        pthread_cond_signal(&given);
+    }
+    pthread_mutex_unlock(&lock);
+    return jobs;
+}
+
+/* New jobs go into the lists of their communicators, and make their first steps. */
+static void admit(struct tiara_job *jobs, bool by_thread)
+{
+    struct tiara_job *next;
+
+    for (struct tiara_job *job = jobs; job; job = next) {
+        struct tiara_async *a = job->async;
+
+        next = job->next;
+        job->next = NULL;
+        a->last_seq = job->posted.seq;
+        *a->end = job;
+        a->end = &job->next;
+        if (job->err != TIARA_OK)
+            tiara_async_fail(a);
+        else if (!by_thread || thread_drives(a))
+            step(a);
+    }
+}
+
+static void give(bool by_thread)
+{
+    struct tiara_job *jobs;
+
+    while ((jobs = queue_take(true)))
+        admit(jobs, by_thread);
+}
+
+void tiara_async_turn_give(void)
+{
+    give(false);
+}
+
+/* Steps in a turn: so many that little is lost by taking it, and few enough that nobody who must
+ * have the turn waits long. */
+#define TURN_STEPS 16
+
+/* Steps of what may be driven, and the end of the turn. */
+static bool work(bool by_thread, bool *left_out)
+{
+    bool moved = false;
+
+    for (int i = 0; i < TURN_STEPS && step_all(by_thread, left_out); i++) {
+        moved = true;
+        admit(queue_take(false), by_thread);
+    }
+    give(by_thread);
+    return moved;
+}
+
 bool tiara_async_progress(void)
 {
-    bool moved, left;
+    bool left;
 
-    /* relaxed: a job of another thread that is missed here is that thread's to wait for */
-    if (tiara_load_relaxed(&njobs) == 0 || pthread_mutex_trylock(&lock) != 0)
+    if (tiara_async_has_none() || !take(false))
         return false;
-    visits++;
-    moved = step_all(false, &left);
-    pthread_mutex_unlock(&lock);
-    return moved;
+    note_visit();
+    return work(false, &left);
 }
 
 bool tiara_async_progress_thread(bool *left_out)
 {
-    bool moved;
-
     *left_out = true;
-    if (pthread_mutex_trylock(&lock) != 0)
-        return false;
-    moved = step_all(true, left_out);
-    pthread_mutex_unlock(&lock);
-    return moved;
+    return take(false) && work(true, left_out);
 }
 
 bool tiara_async_has_jobs(void)
 {
     bool some = false;
 
-    pthread_mutex_lock(&lock);
-    for (struct tiara_async *a = asyncs; a; a = a->next)
+    take(true);
+    for (struct tiara_async *a = tiara_asyncs; a; a = a->next)
         some |= thread_drives(a) && a->first;
-    pthread_mutex_unlock(&lock);
+    give(true);
     return some;
 }
 
 uint64_t tiara_async_visits(void)
 {
-    uint64_t n;
-
-    pthread_mutex_lock(&lock);
-    n = visits;
-    pthread_mutex_unlock(&lock);
-    return n;
+    return tiara_load_relaxed(&visits); /* relaxed: a number */
 }
 
 /* ---- starting ---- */
 
-static bool choose(const struct tiara_comm *c, const struct tiara_call *call,
+/* Lock held. */
+static bool choose(const struct tiara_async *a, const struct tiara_call *call,
     struct tiara_tune_choice *choice, const char **why_out)
 {
-    if (!tiara_async_judge(c, call, choice, why_out))
+    /* It is started, and fails: not all ranks need know yet. */
+    *choice = (struct tiara_tune_choice){.path = TIARA_PATH_SMALL};
+    if (a->failed)
+        return true;
+    if (!tiara_async_judge(a->c, call, choice, why_out))
         return false;
-    if (choice->path == TIARA_PATH_SMALL || tiara_plan_is_cached(c, choice, TIARA_PLAN_HOST))
+    if (choice->path == TIARA_PATH_SMALL || tiara_plan_is_cached(a->c, choice, TIARA_PLAN_HOST))
         return true;
     *why_out = "no plan was made for it at set-up";
     return false;
 }
 
-bool tiara_async_choose(struct tiara_async *a, const struct tiara_call *call,
-    struct tiara_tune_choice *choice, const char **why_out)
+bool tiara_async_serves(struct tiara_async *a, const struct tiara_call *call, const char **why_out)
 {
-    bool can = true;
+    struct tiara_tune_choice choice;
+    bool can;
 
     pthread_mutex_lock(&lock);
-    if (a->failed)
-        /* It is started, and fails: not all ranks need know yet. */
-        *choice = (struct tiara_tune_choice){.path = TIARA_PATH_SMALL};
-    else
-        can = choose(a->c, call, choice, why_out);
+    can = choose(a, call, &choice, why_out);
     pthread_mutex_unlock(&lock);
     return can;
 }
@@ -245,216 +323,61 @@ static enum tiara_err fill_plan(
     return tiara_plan_get(a->c, choice, TIARA_PLAN_HOST, &job->plan.plan);
 }
 
-void tiara_async_start(
+/* Gives the job its number, and what depends on the choice. Lock held. */
+static void number_job(
     struct tiara_async *a, struct tiara_job *job, const struct tiara_tune_choice *choice)
 {
-    struct tiara_comm *c = a->c;
     struct tiara_call *call = &job->call;
-    enum tiara_err err = TIARA_OK;
 
-    if (c->facts.reproducible && tiara_elem_is_small_float(&call->elem))
+    if (a->c->facts.reproducible && tiara_elem_is_small_float(&call->elem))
         call->elem.redop = tiara_elem_strict(call->elem.redop, &job->strict);
+    job->posted = (struct tiara_posted){.seq = a->next_seq++,
+        .digest = tiara_call_digest(a->c, call),
+        .desc = tiara_call_desc(call)};
+    job->plan = (struct tiara_exec_call){0};
+    job->err = a->failed ? TIARA_ERR_PEER : TIARA_OK;
+    if (choice->path == TIARA_PATH_PLAN)
+        job->err = fill_plan(a, job, choice);
+    tiara_store_relaxed(&nstarted, tiara_load_relaxed(&nstarted) + 1); /* relaxed: in the lock */
+}
+
+/* The turn is this thread's from here on, or the job is left to who has it. Lock held. */
+static bool take_or_leave(struct tiara_job *job)
+{
+    bool mine = !taken;
+
+    taken = true;
+    if (!mine) {
+        *queue_end = job;
+        queue_end = &job->next;
+    }
+    return mine;
+}
+
+bool tiara_async_start(struct tiara_async *a, struct tiara_job *job)
+{
+    struct tiara_tune_choice choice;
+    const char *why;
+    bool can, mine = false;
+
     job->async = a;
     job->next = NULL;
     job->published = false;
+    job->watch = (struct tiara_watch){0};
     tiara_store_relaxed(&job->done, 0); /* relaxed: nobody else knows the job yet */
     pthread_mutex_lock(&lock);
-    job->posted = (struct tiara_posted){
-        .seq = a->next_seq++, .digest = tiara_call_digest(c, call), .desc = tiara_call_desc(call)};
-    job->plan = (struct tiara_exec_call){0};
-    if (choice->path == TIARA_PATH_PLAN)
-        err = fill_plan(a, job, choice);
-    *a->end = job;
-    a->end = &job->next;
-    tiara_store_relaxed(&njobs, tiara_load_relaxed(&njobs) + 1); /* relaxed: under the lock */
-    visits++;
-    if (a->failed || err != TIARA_OK)
-        fail_all(a);
-    else
-        step(a);
+    can = choose(a, &job->call, &choice, &why);
+    if (can) {
+        number_job(a, job, &choice);
+        mine = take_or_leave(job);
+    }
     pthread_mutex_unlock(&lock);
-    if (thread_drives(a) && !tiara_job_is_done(job))
+    if (mine) {
+        note_visit();
+        admit(job, false);
+        give(false);
+    }
+    if (can && thread_drives(a) && !tiara_job_is_done(job))
         tiara_async_thread_call();
-}
-
-/* ---- waiting ---- */
-
-static enum tiara_err progress_mpi(void *arg)
-{
-    int flag;
-
-    (void)arg;
-    /* The program's own pending messages must move too: a peer may wait for one of them before it
-     * starts the operation. */
-    PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &flag, MPI_STATUS_IGNORE);
-    return TIARA_OK;
-}
-
-void tiara_async_inspect(struct tiara_job *job, double waited_s, bool first)
-{
-    enum tiara_err err = TIARA_OK;
-
-    pthread_mutex_lock(&lock);
-    if (!tiara_job_is_done(job)) {
-        struct tiara_async *a = job->async;
-
-        err = tiara_posted_inspect(a->c->arena, &a->first->posted, waited_s, first);
-        if (err == TIARA_OK && a->c->net_obj)
-            err = tiara_watch_net(a->c);
-        if (err != TIARA_OK)
-            fail_all(a);
-    }
-    pthread_mutex_unlock(&lock);
-}
-
-void tiara_async_wait_init(struct tiara_wait *w, struct tiara_job *job)
-{
-    *w = (struct tiara_wait){.spins = 100, .yields = -1, .progress = progress_mpi};
-    if (!job)
-        return;
-    w->crowded = job->async->c->wait.crowded;
-    w->spins = job->async->c->wait.spins;
-    w->warn_s = job->async->c->wait.warn_s;
-    w->limit_s = job->async->c->wait.limit_s;
-}
-
-void tiara_async_abandon(struct tiara_job *job)
-{
-    pthread_mutex_lock(&lock);
-    if (!tiara_job_is_done(job))
-        fail_all(job->async);
-    pthread_mutex_unlock(&lock);
-}
-
-/* ---- communicators ---- */
-
-static void async_free(struct tiara_async *a)
-{
-    if (a && a->c)
-        tiara_comm_twin_free(a->c);
-    if (a)
-        tiara_free(a->run);
-    tiara_free(a);
-}
-
-/* Collective. NULL in *a_out: there is no way, on all ranks. After an error the communicator is
- * given up. */
-static enum tiara_err async_new(
-    struct tiara_comm *c, const struct tiara_call *like, struct tiara_async **a_out)
-{
-    struct tiara_async *a = tiara_alloc(1, sizeof(*a));
-    enum tiara_err err;
-
-    *a_out = NULL;
-    if (a)
-        a->run = tiara_exec_run_new();
-    err = tiara_async_make(c, like, a && a->run, a ? &a->c : NULL);
-    if (err != TIARA_OK || !a || !a->c) {
-        async_free(a);
-        return err;
-    }
-    a->owner = c;
-    a->next_seq = a->c->arena->seq + 1;
-    a->end = &a->first;
-    pthread_mutex_lock(&lock);
-    a->next = asyncs;
-    asyncs = a;
-    pthread_mutex_unlock(&lock);
-    *a_out = a;
-    return TIARA_OK;
-}
-
-enum tiara_err tiara_async_open(struct tiara_comm *c)
-{
-    enum tiara_err err = TIARA_OK;
-
-    if (c->async_why || !tiara_comm_serves(c))
-        return TIARA_OK;
-    c->async_why = tiara_async_no_way(c);
-    if (!c->async_why) {
-        err = async_new(c, NULL, &c->async);
-        c->async_why = c->async ? "" : "a rank could not set up nonblocking calls";
-    }
-    return err;
-}
-
-enum tiara_err tiara_async_channel(
-    struct tiara_comm *c, const struct tiara_call *call, struct tiara_async **a_out)
-{
-    *a_out = NULL;
-    return tiara_async_no_way(c) ? TIARA_OK : async_new(c, call, a_out);
-}
-
-/* Takes a closed one without jobs out of the list; NULL: there is none. */
-static struct tiara_async *take_closed(void)
-{
-    struct tiara_async *a = NULL;
-
-    pthread_mutex_lock(&lock);
-    for (struct tiara_async **at = &asyncs; *at; at = &(*at)->next) {
-        if ((*at)->closed && !(*at)->first) {
-            a = *at;
-            *at = a->next;
-            break;
-        }
-    }
-    pthread_mutex_unlock(&lock);
-    return a;
-}
-
-static void free_closed(void)
-{
-    struct tiara_async *a;
-
-    while ((a = take_closed()))
-        async_free(a);
-}
-
-void tiara_async_close(struct tiara_async *a)
-{
-    if (!a)
-        return;
-    pthread_mutex_lock(&lock);
-    a->closed = true;
-    pthread_mutex_unlock(&lock);
-    /* This one when it has no jobs, else with the next one that is closed. */
-    free_closed();
-}
-
-void tiara_async_part(struct tiara_comm *c)
-{
-    pthread_mutex_lock(&lock);
-    for (struct tiara_async *a = asyncs; a; a = a->next)
-        if (a->owner == c)
-            a->owner = NULL;
-    pthread_mutex_unlock(&lock);
-    tiara_async_close(c->async);
-}
-
-static bool nothing_left(void *arg, struct tiara_wait_on *on)
-{
-    (void)arg;
-    on->word = NULL;
-    tiara_async_progress();
-    return tiara_load_relaxed(&njobs) == 0; /* relaxed: only this thread starts jobs now */
-}
-
-void tiara_async_finish(void)
-{
-    struct tiara_wait w;
-    struct tiara_job *job = NULL;
-
-    pthread_mutex_lock(&lock);
-    for (struct tiara_async *a = asyncs; a && !job; a = a->next)
-        job = a->first;
-    pthread_mutex_unlock(&lock);
-    tiara_async_wait_init(&w, NULL);
-    if (job && tiara_wait(&w, nothing_left, NULL) != TIARA_OK)
-        tiara_error("nonblocking calls were not complete at MPI_Finalize");
-    tiara_async_thread_stop();
-}
-
-void tiara_async_release(void)
-{
-    free_closed();
+    return can;
 }

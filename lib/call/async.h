@@ -9,8 +9,8 @@
  * so each has a twin of its own.
  *
  * Who does the work. Whoever passes by: every start, every completing call, every wait of the
- * library, and a thread for what would be held up otherwise (async_thread.c). All under one lock;
- * nobody waits while holding it.
+ * library, and a thread for what would be held up otherwise (async_thread.c). One at a time and
+ * step by step (async_priv.h); who does the work waits for nobody, nor does who starts something.
  */
 #ifndef TIARA_CALL_ASYNC_H
 #define TIARA_CALL_ASYNC_H
@@ -26,6 +26,7 @@ struct tiara_job {
     struct tiara_exec_call plan; /* plan.plan == NULL: a small one */
     bool published; /* small: its part is there; plan: it runs */
     struct tiara_async *async;
+    struct tiara_watch watch; /* of the program's tests */
     enum tiara_err err; /* good when done, as is orphan */
     bool orphan; /* the communicator was freed before */
     tiara_u32
@@ -50,22 +51,23 @@ void tiara_async_close(struct tiara_async *a);
 /* @c is freed: closes c->async, and errors of its channels are not its any more. */
 void tiara_async_part(struct tiara_comm *c);
 
-/* What an operation on @call would take; false: it is for the MPI below, on all ranks alike
- * (*why_out: in a few words). */
-bool tiara_async_choose(struct tiara_async *a, const struct tiara_call *call,
-    struct tiara_tune_choice *choice_out, const char **why_out);
-/* Starts @job, whose call is filled in. Never waits. The job must stay where it is until it is
- * done. */
-void tiara_async_start(
-    struct tiara_async *a, struct tiara_job *job, const struct tiara_tune_choice *choice);
+/* Whether an operation on @call would be a job; else it is for the MPI below (*why_out: in a few
+ * words). On all ranks alike. */
+bool tiara_async_serves(struct tiara_async *a, const struct tiara_call *call, const char **why_out);
+/*
+ * Starts @job, whose call is filled in. False: it is for the MPI below. Never waits, neither for
+ * another rank nor for an operation that is under way. The job must stay where it is until it is
+ * done.
+ */
+bool tiara_async_start(struct tiara_async *a, struct tiara_job *job);
 static inline bool tiara_job_is_done(const struct tiara_job *job)
 {
     /* [job.done] acquire: the result and job->err may be read after it. */
     return tiara_load_acquire(&job->done) != 0;
 }
 
-/* Moves on all jobs of the process, unless somebody else is at it. Any thread. Cheap when there are
- * none. True when something was done. */
+/* Moves on all jobs of the process, by some steps, unless somebody else is at it. Any thread. Cheap
+ * when there are none. True when something was done. */
 bool tiara_async_progress(void);
 /* The same for the thread: only jobs that it may drive; *left_out: whether such are left. */
 bool tiara_async_progress_thread(bool *left_out);
@@ -79,7 +81,7 @@ void tiara_async_abandon(struct tiara_job *job);
  * with an error. @first: also logs who is missing. */
 void tiara_async_inspect(struct tiara_job *job, double waited_s, bool first);
 /* The wait of a thread that waits for @job, or (NULL) for something of the MPI below. */
-void tiara_async_wait_init(struct tiara_wait *w, struct tiara_job *job);
+void tiara_async_wait_init(struct tiara_wait *w, const struct tiara_job *job);
 
 /* At MPI_Finalize: waits for all jobs; then, when no communicator has a state any more, frees what
  * is left. */

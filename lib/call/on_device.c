@@ -22,12 +22,11 @@ static enum tiara_err gather(void *arg, const void *in, void *out, size_t bytes)
 
     if (!c->device.closing)
         return tiara_small_gather(c->arena, in, out, bytes);
-    /* MPI is about to free the communicator, or to end: it is left alone. */
+    /* MPI is about to free the communicator, or to end: no watchdog looks at it. */
     if (!tiara_comm_serves(c) || c->arena->dead)
         return TIARA_ERR_UNSUPPORTED;
     c->arena->comm_id = c->id;
     c->arena->call = c->ncalls;
-    c->arena->wait.progress = NULL;
     c->arena->wait.stuck = NULL;
     c->arena->wait.warn_s = 0;
     c->arena->wait.limit_s = PATIENCE_S;

@@ -94,9 +94,12 @@ static enum tiara_err prepare_between(struct tiara_task *t)
 
 static bool poll_between(struct tiara_task *t, struct tiara_wait_on *on, enum tiara_err *err)
 {
-    bool moved;
+    bool moved, over;
 
-    if (!tiara_exec_poll(t->c->run_between, on, &moved, err))
+    do {
+        over = tiara_exec_poll(t->c->run_between, on, &moved, err);
+    } while (!over && moved);
+    if (!over)
         return false;
     *err = tiara_exec_close(t->c->run_between, *err);
     if (*err == TIARA_OK && is_only_leader(t))

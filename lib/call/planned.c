@@ -58,7 +58,11 @@ static bool plan_poll(struct tiara_task *t, struct tiara_wait_on *on, enum tiara
 {
     bool moved;
 
-    return tiara_exec_poll(t->c->run, on, &moved, err_out);
+    do {
+        if (tiara_exec_poll(t->c->run, on, &moved, err_out))
+            return true;
+    } while (moved);
+    return false;
 }
 
 /* The caller's result, from host memory. */

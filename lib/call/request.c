@@ -128,9 +128,6 @@ static int fold_gathered(struct tiara_request *r)
 /* Has the job of @r do it, if that is possible. */
 static bool start_job(struct tiara_request *r, struct tiara_async *a)
 {
-    struct tiara_tune_choice choice;
-    const char *why;
-
     if (!a)
         return false;
     r->job.call = (struct tiara_call){.coll = TIARA_COLL_ALLREDUCE,
@@ -138,10 +135,9 @@ static bool start_job(struct tiara_request *r, struct tiara_async *a)
         .out = r->out.buf,
         .count = (size_t)r->count,
         .elem = r->elem};
-    if (!tiara_async_choose(a, &r->job.call, &choice, &why))
+    if (!tiara_async_start(a, &r->job))
         return false;
     r->way = TIARA_REQUEST_JOB;
-    tiara_async_start(a, &r->job, &choice);
     return true;
 }
 

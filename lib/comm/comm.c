@@ -17,7 +17,6 @@ static pthread_mutex_t states_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct tiara_comm *states; /* all of them; states_lock */
 static void (*fini)(struct tiara_comm *c); /* of the layers above */
-static bool (*others)(void);
 
 /* Counts freed states: a thread's last state is good only while nothing was freed since. */
 static tiara_u64 generation;
@@ -94,12 +93,11 @@ void tiara_comm_close(void)
 
 /* ---- the beginning ---- */
 
-int tiara_comm_open(void (*fini_each)(struct tiara_comm *c), bool (*all_others)(void))
+int tiara_comm_open(void (*fini_each)(struct tiara_comm *c))
 {
     int rc = PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, delete_state, &state_keyval, NULL);
 
     fini = fini_each;
-    others = all_others;
     if (rc == MPI_SUCCESS)
         rc = PMPI_Comm_create_keyval(
             MPI_COMM_NULL_COPY_FN, MPI_COMM_NULL_DELETE_FN, &wanted_keyval, NULL);
@@ -116,7 +114,6 @@ static struct tiara_comm *state_alloc(MPI_Comm comm)
         return NULL;
     c->comm = comm;
     c->net = MPI_COMM_NULL;
-    c->others = others;
     PMPI_Comm_test_inter(comm, &inter);
     PMPI_Comm_rank(comm, &c->rank);
     PMPI_Comm_size(comm, &c->size);

@@ -63,7 +63,6 @@ struct tiara_comm {
     struct tiara_comm_device device;
 
     struct tiara_async *async; /* what nonblocking calls need; NULL: they go to the MPI below */
-    bool (*others)(void); /* moves on what else the process has under way */
     bool async_wanted; /* there was a nonblocking call; alike on all ranks */
     const char *async_why; /* why there is none; NULL: it was not tried yet */
 
@@ -89,7 +88,7 @@ static inline bool tiara_comm_serves(const struct tiara_comm *c)
  * Makes the attribute's key; before any other function here, once. @fini: called for each state
  * that is freed, for what the layers above keep in it. Returns MPI's code.
  */
-int tiara_comm_open(void (*fini)(struct tiara_comm *c), bool (*others)(void));
+int tiara_comm_open(void (*fini)(struct tiara_comm *c));
 /* Frees all states; at MPI_Finalize, when MPI still works. */
 void tiara_comm_close(void);
 

@@ -120,7 +120,7 @@ static enum tiara_log_level log_level(void)
 /* Opens the CUDA part and starts it. Lock held. */
 static enum state start(void)
 {
-    struct tiara_gpu_host host = {.log_level = log_level()};
+    struct tiara_gpu_host host = {.log_level = log_level(), .progress = tiara_progress};
     void *handle = open_part();
     const struct tiara_gpu *table = handle ? dlsym(handle, "tiara_gpu") : NULL;
 

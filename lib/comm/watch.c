@@ -1,7 +1,7 @@
 /*
  * What happens while a call waits long, and when one is given up.
  *
- * A rank that waits drives MPI, and asks from time to time whether the wait can end at all: did a
+ * A rank that waits asks from time to time whether the wait can end at all: did a
  * node peer call differently, or give up (arena.h); does a message that nobody asked for say the
  * same of another node. A rank that gives a call up tells both, so that none waits for it; later
  * calls on the communicator go to MPI.
@@ -9,17 +9,6 @@
 #include "comm/watch.h"
 #include "base/log.h"
 #include "comm/comm.h"
-
-static enum tiara_err progress(void *arg)
-{
-    struct tiara_comm *c = arg;
-    int flag;
-
-    /* The program's own pending messages must move too: a peer may wait for one of them before it
-     * comes to this call. */
-    PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, c->comm, &flag, MPI_STATUS_IGNORE);
-    return TIARA_OK;
-}
 
 /*
  * A rank of another node gave up: in the present call or a later one, which has then failed here
@@ -121,9 +110,6 @@ struct tiara_wait *tiara_watch_begin(struct tiara_comm *c)
     w->yields = c->wait.yields;
     w->warn_s = c->wait.warn_s;
     w->limit_s = c->wait.limit_s;
-    w->progress = progress;
-    w->progress_arg = c;
-    w->others = c->others;
     w->stuck = stuck;
     w->stuck_arg = c;
     c->exec.wait = w;

@@ -187,10 +187,11 @@ enum tiara_err tiara_arena_compare(struct tiara_arena *a, int peer)
 
 /* ---- kinds of memory ---- */
 
-/* The lowest bit: device memory. */
+/* In the lower half what differs from call to call, as sleepers need it (wait.h): the call, and in
+ * the lowest bit device memory. */
 static uint64_t kind_word(const struct tiara_arena *a, bool device)
 {
-    return a->seq << 33 | (uint64_t)a->digest << 1 | device;
+    return (uint64_t)a->digest << 32 | (uint32_t)(a->seq << 1) | device;
 }
 
 void tiara_arena_say_kind(struct tiara_arena *a, bool device)
@@ -204,7 +205,7 @@ void tiara_arena_say_kind(struct tiara_arena *a, bool device)
 
 struct kind_arg {
     tiara_u64 *word;
-    uint64_t call; /* upper bits of the words of this call */
+    uint32_t call; /* the lower half, without device memory */
     uint64_t value;
 };
 
@@ -214,7 +215,7 @@ static bool has_said_kind(void *arg, struct tiara_wait_on *on)
 
     /* [arena.kind] acquire: the peer's desc may be read after it. */
     k->value = tiara_load_acquire(k->word);
-    if (k->value >> 33 == k->call)
+    if ((uint32_t)(k->value & ~UINT64_C(1)) == k->call)
         return true;
     *on = (struct tiara_wait_on){k->word, k->value};
     return false;
@@ -224,12 +225,12 @@ enum tiara_err tiara_arena_await_kinds(struct tiara_arena *a, bool *all_device_o
 {
     *all_device_out = true;
     for (int i = 0; i < a->size; i++) {
-        struct kind_arg k = {&a->ctl[i]->kind, kind_word(a, false) >> 33, 0};
+        struct kind_arg k = {&a->ctl[i]->kind, (uint32_t)kind_word(a, false), 0};
         enum tiara_err err = tiara_wait(&a->wait, has_said_kind, &k);
 
         if (err != TIARA_OK)
             return err;
-        if ((uint32_t)(k.value >> 1) != a->digest)
+        if ((uint32_t)(k.value >> 32) != a->digest)
             return disagree(a, i);
         if (!(k.value & 1))
             *all_device_out = false;

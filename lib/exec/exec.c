@@ -446,13 +446,8 @@ enum tiara_err tiara_exec_open(
 bool tiara_exec_poll(
     struct tiara_run *r, struct tiara_wait_on *on, bool *moved_out, enum tiara_err *err_out)
 {
-    *moved_out = false;
-    do {
-        *on = (struct tiara_wait_on){0};
-        if (r->oldest == r->nchunks || !advance(r, on))
-            break;
-        *moved_out = true;
-    } while (r->err == TIARA_OK);
+    *on = (struct tiara_wait_on){0};
+    *moved_out = r->oldest < r->nchunks && advance(r, on);
     *err_out = r->err;
     return r->err != TIARA_OK || r->oldest == r->nchunks;
 }

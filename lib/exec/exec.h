@@ -121,8 +121,9 @@ struct tiara_run;
 struct tiara_run *tiara_exec_run_new(void); /* NULL: no memory */
 TIARA_MUST_USE enum tiara_err tiara_exec_open(
     struct tiara_run *run, struct tiara_exec *x, const struct tiara_exec_call *call);
-/* Goes as far as it can without waiting. True when the call is done, or has failed (*err_out);
- * otherwise @on is what it waits for. *moved_out: something was done. */
+/* Moves each chunk in flight once, as far as it can without waiting. True when the call is done, or
+ * has failed (*err_out). *moved_out: something was done, and there may be more to do; else @on is
+ * what is waited for. */
 bool tiara_exec_poll(
     struct tiara_run *run, struct tiara_wait_on *on, bool *moved_out, enum tiara_err *err_out);
 /* After open failed, or poll said that it is over: @err is what it ended with, and is returned. */

@@ -21,6 +21,8 @@ static enum tiara_err gpu_open(const struct tiara_gpu_host *host, char *why, siz
     int count = 0;
 
     tiara_log_setup(host->log_level, host->world_rank);
+    if (host->progress)
+        tiara_progress_add(host->progress);
     code = cudaGetDeviceCount(&count);
     if (code == cudaErrorInsufficientDriver)
         reason = "driver too old";

@@ -4,7 +4,7 @@
  * libtiara needs nothing of CUDA. Core opens libtiara-cuda.so when a process has a driver
  * (core/device.c) and takes from it the one symbol tiara_gpu, a table. The object has its own copy
  * of lib/base, so that it needs no symbol of whoever opened it; what it must share with it (log
- * level, the wait of the running call, the transport to other nodes) is passed in.
+ * level, the wait of the running call, progress, the transport to other nodes) is passed in.
  *
  * Memory that the CPU can reach (managed, pinned) counts as host memory. "Device memory" is what
  * only kernels and copies reach.
@@ -21,6 +21,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/progress.h"
 #include "exec/exec.h"
 #include "plan/plan.h"
 #include "xport/xport.h"
@@ -32,6 +33,7 @@
 struct tiara_gpu_host {
     enum tiara_log_level log_level;
     int world_rank;
+    tiara_progress_fn progress; /* of all that the process owes */
 };
 
 /* How peers can get at an allocation. */

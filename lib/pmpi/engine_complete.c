@@ -47,7 +47,8 @@ static void list_close(struct list *l)
         tiara_free(l->owners);
 }
 
-/* Polls all; true while an active operation of the engine's is not over. */
+/* Polls all; true while an active operation of the engine's is not over. MPI has gone on then, too,
+ * also where its own completion calls are not made. */
 static bool poll_all(struct list *l)
 {
     bool pending = false;
@@ -64,14 +65,6 @@ static bool poll_all(struct list *l)
         pending |= r->active && !r->done && !r->shadow;
     }
     return pending;
-}
-
-/* Lets MPI go on, while its own completion calls are not made. */
-static void poke_mpi(void)
-{
-    int flag;
-
-    PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &flag, MPI_STATUS_IGNORE);
 }
 
 /* Between two looks. Other ranks may share the core. */
@@ -124,7 +117,6 @@ int tiara_engine_test(MPI_Request *request, int *flag, MPI_Status *status)
     if (!list_open(&l, 1, request, &rc))
         return rc != MPI_SUCCESS ? rc : NEXT.Test(request, flag, status);
     if (poll_all(&l)) {
-        poke_mpi();
         *flag = 0;
         return MPI_SUCCESS;
     }
@@ -162,7 +154,6 @@ int tiara_engine_request_get_status(MPI_Request request, int *flag, MPI_Status *
     if (!list_open(&l, 1, &request, &rc))
         return rc != MPI_SUCCESS ? rc : NEXT.Request_get_status(request, flag, status);
     if (poll_all(&l)) {
-        poke_mpi();
         *flag = 0;
         return MPI_SUCCESS;
     }
@@ -191,7 +182,6 @@ int tiara_engine_testall(int count, MPI_Request requests[], int *flag, MPI_Statu
     if (!list_open(&l, count, requests, &rc))
         return rc != MPI_SUCCESS ? rc : NEXT.Testall(count, requests, flag, statuses);
     if (poll_all(&l)) {
-        poke_mpi();
         *flag = 0;
     } else {
         rc = NEXT.Testall(count, requests, flag, statuses);

@@ -25,7 +25,7 @@
  * -1. */
 static inline int gpu_begin(struct tiara_expect *e, enum tiara_log_level level)
 {
-    struct tiara_gpu_host host = {level, e->rank};
+    struct tiara_gpu_host host = {.log_level = level, .world_rank = e->rank};
     char why[128] = "";
     int count = 0;
 

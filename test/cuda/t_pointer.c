@@ -400,7 +400,7 @@ END_TEST
 static int rank_opens(int rank, const struct tiara_xport_group *group, void *arg)
 {
     struct tiara_expect e = {.rank = rank};
-    struct tiara_gpu_host host = {TIARA_LOG_WARN, 0};
+    struct tiara_gpu_host host = {.log_level = TIARA_LOG_WARN};
     char text[8192], why[64] = "";
     struct tiara_gpu_pointer p;
     int length, count = 0;

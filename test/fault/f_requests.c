@@ -1,7 +1,8 @@
 /*
  * Nonblocking calls that cannot end well: ranks that call differently get an error and no byte
  * outside their buffers, a rank that does not come is waited for as long as TIARA_TIMEOUT says;
- * then all of them go on.
+ * then all of them go on. So it is where a rank waits in one of Tiara's calls, and where it tests
+ * in a loop of its own.
  */
 /* tiara-test: mpirun 2 TIARA_WARN=1 TIARA_TIMEOUT=2 */
 /* tiara-test: mpirun 3 */
@@ -48,6 +49,52 @@ static MPI_Comm prepared(void)
     return comm;
 }
 
+/* ---- the ways to wait ---- */
+
+enum way {
+    WAIT,
+    TEST,
+    TESTALL,
+    TESTANY,
+    TESTSOME,
+    GET_STATUS,
+    NWAYS
+};
+enum {
+    MOST = 2 /* requests at a time */
+};
+
+/* Completes requests[@n]; errs[k]: what was said of each. */
+static void complete(enum way way, int n, TIARA_Request requests[], int errs[])
+{
+    MPI_Status statuses[MOST];
+    int flag = 0, left = n, err = MPI_SUCCESS, class, some[MOST];
+    if (way == WAIT)
+        err = TIARA_Waitall(n, requests, statuses);
+    while (way == TESTALL && !flag)
+        err = TIARA_Testall(n, requests, &flag, statuses);
+    MPI_Error_class(err, &class);
+    mt_check(class == MPI_SUCCESS || class == MPI_ERR_IN_STATUS, "all of %d: class %d", n, class);
+    for (int k = 0; k < n; k++)
+        errs[k] = err == MPI_SUCCESS ? MPI_SUCCESS : statuses[k].MPI_ERROR;
+    for (; way == TESTANY && left > 0; left -= flag) {
+        err = TIARA_Testany(n, requests, some, &flag, MPI_STATUS_IGNORE);
+        if (flag)
+            errs[some[0]] = err;
+    }
+    for (; way == TESTSOME && left > 0; left -= flag) {
+        TIARA_Testsome(n, requests, &flag, some, statuses);
+        for (int i = 0; i < flag; i++)
+            errs[some[i]] = statuses[i].MPI_ERROR;
+    }
+    for (int k = 0; (way == TEST || way == GET_STATUS) && k < n; k++) {
+        for (flag = 0; way == GET_STATUS && !flag;)
+            TIARA_Request_get_status(requests[k], &flag, MPI_STATUS_IGNORE);
+        for (flag = 0; !flag;)
+            errs[k] = TIARA_Test(&requests[k], &flag, MPI_STATUS_IGNORE);
+    }
+}
+
 /* ---- calls that differ ---- */
 
 struct call {
@@ -55,6 +102,7 @@ struct call {
     MPI_Datatype type;
     MPI_Op op;
     bool persistent;
+    enum way way;
 };
 
 /* One call with zeros for data; returns what it, or its completion, said. */
@@ -74,7 +122,7 @@ static int run_call(const struct call *c, MPI_Comm comm)
     if (c->persistent && err == MPI_SUCCESS)
         err = TIARA_Start(&request);
     if (err == MPI_SUCCESS)
-        err = TIARA_Wait(&request, MPI_STATUS_IGNORE);
+        complete(c->way, 1, &request, &err);
     if (c->persistent)
         TIARA_Request_free(&request);
     mt_check(request == TIARA_REQUEST_NULL, "the request is left");
@@ -90,7 +138,8 @@ static void check_mismatch(const struct call *usual, const struct call *odd, int
 {
     MPI_Comm comm = prepared();
     int anyone = 0;
-    mt_note("counts %d and %d, odd rank %d", usual->count, odd->count, odd_rank);
+    mt_note("counts %d and %d, odd rank %d, way %d", usual->count, odd->count, odd_rank,
+        (int)usual->way);
     int mine = run_call(mt_rank == odd_rank ? odd : usual, comm) != MPI_SUCCESS;
     PMPI_Allreduce(&mine, &anyone, 1, MPI_INT, MPI_MAX, mt_private);
     mt_check(anyone, "counts %d and %d, odd rank %d: no rank saw it", usual->count, odd->count,
@@ -109,10 +158,13 @@ START_TEST(test_requests_that_differ_between_ranks_are_seen)
         bool persistent;
     } pairs[] = {{1, 2, false, false}, {5, 6, false, true}, {1000, 1001, false, false},
         {4, 50000, false, false}, {3, 3, true, false}, {50000, 50000, true, true}};
-    for (unsigned k = 0; k < sizeof pairs / sizeof pairs[0]; k++) {
-        struct call usual = {pairs[k].count, MPI_DOUBLE, MPI_SUM, pairs[k].persistent};
+    const unsigned npairs = sizeof pairs / sizeof pairs[0];
+    for (unsigned i = 0; i < 2 * npairs; i++) {
+        unsigned k = i % npairs;
+        enum way way = i < npairs ? WAIT : 1 + k % (NWAYS - 1);
+        struct call usual = {pairs[k].count, MPI_DOUBLE, MPI_SUM, pairs[k].persistent, way};
         struct call odd = {pairs[k].odd_count, pairs[k].of_ints ? MPI_INT : MPI_DOUBLE, MPI_SUM,
-            pairs[k].persistent};
+            pairs[k].persistent, way};
         mt_stderr_begin();
         check_mismatch(&usual, &odd, k % 2 ? 0 : mt_size - 1);
         char *text = mt_stderr_end();
@@ -130,13 +182,12 @@ END_TEST
 /* ---- a rank that does not come ---- */
 
 /* The others' calls: a small and a large one outstanding, of which each must end with an error. */
-static void call_in_vain(MPI_Comm comm)
+static void call_in_vain(MPI_Comm comm, enum way way)
 {
     static const int counts[2] = {3, 40000};
     struct mt_buf send[2], recv[2];
     TIARA_Request requests[2];
-    MPI_Status statuses[2];
-    int class;
+    int class, errs[2];
     for (int k = 0; k < 2; k++) {
         send[k] = mt_buf_new((size_t)counts[k] * sizeof(double), 0);
         recv[k] = mt_buf_new_result(send[k].bytes, 0);
@@ -145,12 +196,10 @@ static void call_in_vain(MPI_Comm comm)
             send[k].data, recv[k].data, counts[k], MPI_DOUBLE, MPI_SUM, comm, &requests[k]);
     }
     mt_stderr_begin();
-    int err = TIARA_Waitall(2, requests, statuses);
+    complete(way, 2, requests, errs);
     free(mt_stderr_end());
-    MPI_Error_class(err, &class);
-    mt_check(class == MPI_ERR_IN_STATUS, "waitall: class %d", class);
     for (int k = 0; k < 2; k++) {
-        MPI_Error_class(statuses[k].MPI_ERROR, &class);
+        MPI_Error_class(errs[k], &class);
         mt_check(class == MPI_ERR_OTHER && requests[k] == TIARA_REQUEST_NULL,
             "count %d: class %d, or a request is left", counts[k], class);
         mt_check(mt_buf_intact(&send[k]) && mt_buf_intact(&recv[k]), "count %d: guards damaged",
@@ -164,7 +213,7 @@ static void call_in_vain(MPI_Comm comm)
 START_TEST(test_requests_of_an_absent_rank_end_with_an_error)
 {
     bool limited = strcmp(TIARA_Variable("TIARA_TIMEOUT"), "0") != 0;
-    for (int k = 0; k < 2 && limited; k++) {
+    for (int k = 0; k < 3 && limited; k++) {
         int absent = k == 0 ? mt_size - 1 : 0, go = 1;
         MPI_Comm comm = prepared();
         mt_note("rank %d absent", absent);
@@ -172,7 +221,7 @@ START_TEST(test_requests_of_an_absent_rank_end_with_an_error)
             for (int r = 0; r < mt_size - 1; r++)
                 MPI_Recv(&go, 1, MPI_INT, MPI_ANY_SOURCE, 77, mt_private, MPI_STATUS_IGNORE);
         } else {
-            call_in_vain(comm);
+            call_in_vain(comm, k < 2 ? WAIT : TESTALL);
             MPI_Send(&go, 1, MPI_INT, absent, 77, mt_private);
         }
         mt_note("after rank %d was absent", absent);

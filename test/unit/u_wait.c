@@ -2,6 +2,7 @@
  * Waiting: every way in which a wait begins, goes on and ends. Counters say what happened, never
  * clocks.
  */
+#include "base/progress.h"
 #include "base/wait.h"
 #include "test/harness/test.h"
 #include <errno.h>
@@ -20,9 +21,12 @@ struct watched {
     tiara_u64 word;
     bool is_network; /* there is no word to look at */
     uint64_t want; /* over when word has this value; 0: only by the counters */
-    int tests, tests_asleep; /* calls of ready; with the sleeping flag set */
+    int tests, sleeps; /* calls of ready; with the sleeping flag set, just before a sleep */
     int ready_at_test; /* 0: never */
-    int ready_at_progress, progresses, progress_fails_at;
+    int ready_at_progress, progresses;
+    int moves_until; /* so many turns of progress move something */
+    int ready_at_sleep;
+    int tests_at_move, still_at_sleep; /* tests at the last move; after it, at the first sleep */
     int ready_at_stuck, stucks, firsts, stuck_fails_at;
     double last_waited_s;
 };
@@ -34,19 +38,24 @@ static bool is_ready(void *arg, struct tiara_wait_on *on)
     uint64_t seen = tiara_load_acquire(&w->word);
 
     w->tests++;
-    w->tests_asleep += tiara_load_relaxed(&w->sleeping) != 0; /* relaxed: this thread's own flag */
+    if (tiara_load_relaxed(&w->sleeping) != 0 && w->sleeps++ == 0) /* relaxed: own flag */
+        w->still_at_sleep = w->tests - w->tests_at_move;
     if (!w->is_network)
         *on = (struct tiara_wait_on){&w->word, seen};
     return (w->want && seen == w->want) || (w->ready_at_test && w->tests >= w->ready_at_test) ||
            (w->ready_at_progress && w->progresses >= w->ready_at_progress) ||
+           (w->ready_at_sleep && w->sleeps >= w->ready_at_sleep) ||
            (w->ready_at_stuck && w->stucks >= w->ready_at_stuck);
 }
 
-static enum tiara_err progress(void *arg)
-{
-    struct watched *w = arg;
+static struct watched *owing; /* whose test runs: a test has a process of its own, and one wait */
 
-    return ++w->progresses == w->progress_fails_at ? TIARA_ERR_MPI : TIARA_OK;
+static bool progress(void)
+{
+    if (!owing || ++owing->progresses > owing->moves_until)
+        return false;
+    owing->tests_at_move = owing->tests;
+    return true;
 }
 
 static enum tiara_err stuck(void *arg, double waited_s, bool first)
@@ -62,13 +71,10 @@ static enum tiara_err stuck(void *arg, double waited_s, bool first)
 /* Never ends by itself, but for the limit. */
 static void watched_init(struct watched *w)
 {
-    *w = (struct watched){.wait = {.spins = 10,
-                              .yields = 10,
-                              .limit_s = 30,
-                              .progress = progress,
-                              .progress_arg = w,
-                              .stuck = stuck,
-                              .stuck_arg = w}};
+    *w = (struct watched){
+        .wait = {.spins = 10, .yields = 10, .limit_s = 30, .stuck = stuck, .stuck_arg = w}};
+    owing = w;
+    tiara_progress_add(progress);
 }
 
 START_TEST(test_wait_ready_at_once_tests_once)
@@ -144,14 +150,16 @@ START_TEST(test_wait_for_the_network_on_a_crowded_core_does_not_spin)
 }
 END_TEST
 
-START_TEST(test_wait_progress_error_ends_it)
+/* Also where the condition's own test may happen to drive it, as one of a message does. */
+START_TEST(test_wait_for_the_network_drives_progress)
 {
     struct watched w;
 
     watched_init(&w);
-    w.progress_fails_at = 3;
-    ck_assert_int_eq(tiara_wait(&w.wait, is_ready, &w), TIARA_ERR_MPI);
-    ck_assert_int_eq(w.progresses, 3);
+    w.is_network = true;
+    w.ready_at_progress = 50;
+    ck_assert_int_eq(tiara_wait(&w.wait, is_ready, &w), TIARA_OK);
+    ck_assert_int_eq(w.progresses, 50);
 }
 END_TEST
 
@@ -212,7 +220,6 @@ START_TEST(test_wait_limit_is_a_timeout)
 
     watched_init(&w);
     w.wait.limit_s = 0.05;
-    w.wait.progress = NULL;
     w.wait.stuck = NULL;
     ck_assert_int_eq(tiara_wait(&w.wait, is_ready, &w), TIARA_ERR_TIMEOUT);
     ck_assert_int_gt(w.tests, w.wait.spins);
@@ -271,7 +278,7 @@ START_TEST(test_wait_sleeper_sees_the_word_change)
         ck_assert_int_eq(pthread_create(&thread, NULL, wake_sleeper, &k), 0);
         ck_assert_int_eq(tiara_wait(&w.wait, is_ready, &w), TIARA_OK);
         pthread_join(thread, NULL);
-        ck_assert_int_gt(w.tests_asleep, 0);
+        ck_assert_int_gt(w.sleeps, 0);
         ck_assert_uint_eq(tiara_load_relaxed(&w.sleeping), 0); /* relaxed: own flag */
     }
 }
@@ -288,9 +295,32 @@ START_TEST(test_wait_sleeper_looks_around)
     w.wait.sleeping = &w.sleeping;
     w.stuck_fails_at = 1;
     ck_assert_int_eq(tiara_wait(&w.wait, is_ready, &w), TIARA_ERR_PEER);
-    ck_assert_int_gt(w.tests_asleep, 0);
-    ck_assert_int_gt(w.progresses, 1);
+    ck_assert_int_gt(w.sleeps, 0);
+    /* Many turns for each sleep: the network may go on in each, whatever its steps say. */
+    ck_assert_int_ge(w.progresses, 8 * w.sleeps);
     ck_assert_uint_eq(tiara_load_relaxed(&w.sleeping), 0); /* relaxed: own flag */
+}
+END_TEST
+
+START_TEST(test_wait_does_not_sleep_while_anything_moves)
+{
+    struct watched w;
+
+    watched_init(&w);
+    w.wait.yields = 100;
+    w.wait.sleeping = &w.sleeping;
+    w.moves_until = w.ready_at_progress = 5000;
+    ck_assert_int_eq(tiara_wait(&w.wait, is_ready, &w), TIARA_OK);
+    ck_assert_int_eq(w.sleeps, 0);
+
+    /* Nor shortly after; and then it does. */
+    watched_init(&w);
+    w.wait.yields = 100;
+    w.wait.sleeping = &w.sleeping;
+    w.moves_until = 1000;
+    w.ready_at_sleep = 3;
+    ck_assert_int_eq(tiara_wait(&w.wait, is_ready, &w), TIARA_OK);
+    ck_assert_int_ge(w.still_at_sleep, w.wait.yields);
 }
 END_TEST
 
@@ -305,7 +335,7 @@ START_TEST(test_wait_that_may_not_sleep_does_not)
     w.is_network = _i == 2;
     w.stuck_fails_at = 1;
     ck_assert_int_eq(tiara_wait(&w.wait, is_ready, &w), TIARA_ERR_PEER);
-    ck_assert_int_eq(w.tests_asleep, 0);
+    ck_assert_int_eq(w.sleeps, 0);
 }
 END_TEST
 
@@ -377,7 +407,7 @@ int main(void)
     tcase_add_test(tcase, test_wait_without_spins_still_tests);
     tcase_add_test(tcase, test_wait_long_drives_progress);
     tcase_add_test(tcase, test_wait_for_the_network_on_a_crowded_core_does_not_spin);
-    tcase_add_test(tcase, test_wait_progress_error_ends_it);
+    tcase_add_test(tcase, test_wait_for_the_network_drives_progress);
     tcase_add_test(tcase, test_wait_long_asks_the_watchdog_and_says_first_once);
     tcase_add_test(tcase, test_wait_without_warning_never_says_first);
     tcase_add_test(tcase, test_wait_two_waits_each_may_warn);
@@ -386,6 +416,7 @@ int main(void)
     tcase_add_test(tcase, test_wait_watchdog_speaks_before_the_limit);
     tcase_add_loop_test(tcase, test_wait_sleeper_sees_the_word_change, 0, 2);
     tcase_add_test(tcase, test_wait_sleeper_looks_around);
+    tcase_add_test(tcase, test_wait_does_not_sleep_while_anything_moves);
     tcase_add_loop_test(tcase, test_wait_that_may_not_sleep_does_not, 0, 3);
     tcase_add_test(tcase, test_wake_reaches_who_sleeps_on_the_word);
     tcase_add_test(tcase, test_policy_crowded_ranks_give_way_sooner);

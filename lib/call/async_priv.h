@@ -1,0 +1,39 @@
+/*
+ * Between the files of async.h: the jobs of one communicator, and whose turn it is.
+ *
+ * Who moves jobs has the turn, and one thread has it at a time. A start never waits for it: when
+ * another thread has the turn, the new job is left in a queue, which that thread empties before it
+ * gives the turn up, and between any two steps of its work. What is not said to be of the lock is
+ * of the turn; the lock is held for a few instructions only, and is known to async.c alone.
+ */
+#ifndef TIARA_CALL_ASYNC_PRIV_H
+#define TIARA_CALL_ASYNC_PRIV_H
+
+#include "call/async.h"
+
+struct tiara_async {
+    struct tiara_comm *c; /* the twin */
+    struct tiara_run *run; /* of the plan that runs */
+    struct tiara_job *running; /* NULL: none */
+    struct tiara_job *first, **end;
+    uint64_t last_seq; /* of those that came into the list */
+    uint64_t next_seq; /* lock */
+    /* Lock, as what a start reads of the twin: an operation failed, and so will all others. */
+    bool failed;
+    const struct tiara_comm *owner; /* whose ranks they are; NULL: it is freed */
+    bool closed; /* to be freed when it has no jobs */
+    struct tiara_async *next;
+};
+
+extern struct tiara_async *tiara_asyncs; /* all of the process */
+
+/* Waits for the turn, which nobody has for long. */
+void tiara_async_turn_take(void);
+void tiara_async_turn_give(void);
+/* An operation failed: the ranks do not agree any more, so the others cannot end either. In the
+ * turn. */
+void tiara_async_fail(struct tiara_async *a);
+/* Whether no job is under way. */
+bool tiara_async_has_none(void);
+
+#endif
