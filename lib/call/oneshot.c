@@ -46,7 +46,7 @@ static enum tiara_err stage(struct tiara_task *t)
 
     if (err != TIARA_OK)
         return err;
-    pinned = c->exec.stage->room(c->exec.stage_obj, 2 * (size_t)TIARA_ARENA_SMALL_MAX);
+    pinned = c->exec.stage->bounce(c->exec.stage_obj, 2 * (size_t)TIARA_ARENA_SMALL_MAX);
     if (!pinned)
         return TIARA_ERR_NOMEM;
     if (call->device_out)

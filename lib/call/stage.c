@@ -68,7 +68,7 @@ enum tiara_err tiara_stage_copy(
     char *pinned = NULL;
 
     if (err == TIARA_OK) {
-        pinned = stage->room(obj, bytes < PIECE ? bytes : PIECE);
+        pinned = stage->bounce(obj, bytes < PIECE ? bytes : PIECE);
         err = pinned ? TIARA_OK : TIARA_ERR_NOMEM;
     }
     for (size_t at = 0; at < bytes && err == TIARA_OK; at += PIECE) {

@@ -1,15 +1,12 @@
 /*
- * The host executor: chunks in flight, each with its own program counter.
+ * The host executor: each chunk in flight has its own program counter.
  *
- * One idea: nothing here waits but tiara_exec_run(); tiara_exec_poll() does the same for a caller
- * that does not wait. advance() tries every chunk in flight, oldest first, and moves each as far as
- * its waits, messages and posts allow; only when none moved does the caller wait, with advance()
- * itself as the condition. So the copy-in of one chunk, the network part of another and the
- * copy-out of a third overlap without being written so.
+ * One idea: nothing here waits. A chunk moves as far as its waits, messages and posts allow, and
+ * the scheduler (sched.c) goes on to the next. So the copy-in of one chunk, the network part of
+ * another and the copy-out of a third overlap without being written so.
  *
  * Agreement: chunks take the slots in turn, from call to call; slots take the same base step counts
- * on all node ranks; and chunk_seq counts chunks alike on all ranks. No choice here depends on
- * timing but the order of independent work.
+ * on all node ranks; and chunk_seq counts chunks alike on all ranks.
  */
 #include "exec/exec.h"
 #include "base/alloc.h"
@@ -18,17 +15,22 @@
 #include "exec/trace.h"
 #include <string.h>
 
+static struct tiara_run *run_of(struct tiara_sched *s)
+{
+    return (struct tiara_run *)(void *)s;
+}
+
 /* ---- progress words ---- */
 
-/* Own progress in @slot reaches @step of its present chunk. */
-static void publish(struct tiara_run *r, const struct tiara_chunk *c, int slot, int step)
+/* Own progress in the slot of @c reaches its @step. */
+static void publish(struct tiara_run *r, const struct tiara_chunk *c, int step)
 {
-    struct tiara_arena *a = r->x->arena;
+    struct tiara_arena *a = r->s.x->arena;
     tiara_u64 *word;
 
     if (!a)
         return;
-    word = &a->ctl[a->index]->progress[slot];
+    word = &a->ctl[a->index]->progress[c->part.slot];
     if (tiara_load_relaxed(word) ==
         c->base + (uint64_t)step) /* relaxed: only this thread writes it */
         return;
@@ -41,12 +43,10 @@ static void publish(struct tiara_run *r, const struct tiara_chunk *c, int slot, 
 /* Single copy reads the peer's buffers, whose addresses are good from the beginning of its call. */
 static bool has_begun(struct tiara_run *r, int peer, struct tiara_wait_on *on)
 {
-    struct tiara_arena *a = r->x->arena;
+    struct tiara_arena *a = r->s.x->arena;
     struct tiara_arena_head *head = tiara_arena_head(a, peer, a->seq);
     uint64_t seq;
 
-    if (a->checked[peer] == a->seq)
-        return true;
     /* [arena.head] acquire: the peer's desc may be read after it. */
     seq = tiara_load_acquire(&head->seq);
     if (seq != a->seq) {
@@ -54,24 +54,28 @@ static bool has_begun(struct tiara_run *r, int peer, struct tiara_wait_on *on)
             *on = (struct tiara_wait_on){&head->seq, seq};
         return false;
     }
-    r->err = tiara_arena_compare(a, peer);
+    r->s.err = tiara_arena_compare(a, peer);
     return true;
 }
 
 /* Whether @peer (a rank) has reached @step; compares digests when it is first heard of in this
  * call. */
-static bool has_reached(struct tiara_run *r, const struct tiara_chunk *c, int slot,
+static bool has_reached(struct tiara_run *r, const struct tiara_chunk *c,
     struct tiara_plan_wait wait, struct tiara_wait_on *on)
 {
-    struct tiara_arena *a = r->x->arena;
-    int peer = r->x->node_index[wait.peer];
-    uint64_t *seen = &a->seen[peer * TIARA_SLOTS + slot];
+    struct tiara_arena *a = r->s.x->arena;
+    int peer = r->s.x->node_index[wait.peer];
+    uint64_t *seen = &a->seen[peer * TIARA_SLOTS + c->part.slot];
     uint64_t want = c->base + (uint64_t)wait.step;
+    bool known = a->checked[peer] == a->seq;
 
-    if (r->call->plan->single_copy && !has_begun(r, peer, on))
-        return false;
+    if (!known && r->s.call->plan->single_copy) {
+        known = has_begun(r, peer, on);
+        if (!known)
+            return false;
+    }
     if (*seen < want) {
-        tiara_u64 *word = &a->ctl[peer]->progress[slot];
+        tiara_u64 *word = &a->ctl[peer]->progress[c->part.slot];
         /* [arena.progress] acquire: pairs with publish(). */
         *seen = tiara_load_acquire(word);
         if (*seen < want) {
@@ -81,36 +85,24 @@ static bool has_reached(struct tiara_run *r, const struct tiara_chunk *c, int sl
         }
     }
     /* A step of this call's chunk cannot have been done before the peer began the call. */
-    if (a->checked[peer] != a->seq && wait.step > 0)
-        r->err = tiara_arena_compare(a, peer);
+    if (!known && wait.step > 0)
+        r->s.err = tiara_arena_compare(a, peer);
     return true;
 }
 
 /* ---- messages ---- */
 
 static enum tiara_err start_message(
-    struct tiara_run *r, struct tiara_chunk *c, int slot, const struct tiara_op *op)
+    struct tiara_run *r, struct tiara_chunk *c, const struct tiara_op *op)
 {
-    struct tiara_exec *x = r->x;
-    bool sends = op->kind == TIARA_OP_SEND;
-    const struct tiara_slice *slice = sends ? &r->call->plan->srcs[op->src] : &op->dst;
-    struct tiara_place p = tiara_run_place(r, c, slot, slice, op->block);
-    struct tiara_xport_req *req = &c->reqs[c->started];
-    int peer = x->net_rank ? x->net_rank[op->peer] : op->peer;
-    size_t bytes = p.bytes * (size_t)p.pieces;
-    enum tiara_err err = TIARA_OK;
+    struct tiara_exec *x = r->s.x;
+    const struct tiara_slice *slice = tiara_message_slice(r->s.call->plan, op);
+    struct tiara_place place = tiara_run_place(r, c, slice, op->block);
+    struct tiara_message m;
+    enum tiara_err err = tiara_message_of(x, &c->part, op, &place, &m);
 
-    if (p.pieces > 1 && p.stride != p.bytes) {
-        tiara_error("a message cannot be sent from, or received into, blocks that lie apart");
-        return TIARA_ERR_PLAN;
-    }
-    *req = (struct tiara_xport_req){.peer = peer, .len = bytes};
-    if (bytes == 0)
-        req->done = true;
-    else if (sends)
-        err = x->net->send(x->net_obj, peer, c->tag, p.at, bytes, req);
-    else
-        err = x->net->recv(x->net_obj, peer, c->tag, p.at, bytes, req);
+    if (err == TIARA_OK)
+        err = tiara_message_start(&m, x->net, x->net_obj, &c->reqs[c->started]);
     if (err == TIARA_OK)
         c->started++;
     return err;
@@ -121,10 +113,10 @@ static bool collect_messages(struct tiara_run *r, struct tiara_chunk *c)
 {
     int before = c->done;
 
-    while (c->done < c->started && r->err == TIARA_OK) {
+    while (c->done < c->started && r->s.err == TIARA_OK) {
         struct tiara_xport_req *req = &c->reqs[c->done];
         if (!req->done)
-            r->err = r->x->net->test(r->x->net_obj, req);
+            r->s.err = r->s.x->net->test(r->s.x->net_obj, req);
         if (!req->done)
             break;
         c->done++;
@@ -135,9 +127,9 @@ static bool collect_messages(struct tiara_run *r, struct tiara_chunk *c)
 /* ---- a chunk ---- */
 
 /* Posts of the ops behind the program counter whose messages are complete, in order. */
-static bool flush_posts(struct tiara_run *r, struct tiara_chunk *c, int slot)
+static bool flush_posts(struct tiara_run *r, struct tiara_chunk *c)
 {
-    const struct tiara_plan *plan = r->call->plan;
+    const struct tiara_plan *plan = r->s.call->plan;
     int before = c->post_pc;
 
     for (; c->post_pc < c->pc; c->post_pc++) {
@@ -146,84 +138,74 @@ static bool flush_posts(struct tiara_run *r, struct tiara_chunk *c, int slot)
             continue;
         if (c->done < op->post_await)
             break;
-        publish(r, c, slot, op->post);
+        publish(r, c, op->post);
     }
     return c->post_pc != before;
 }
 
-static bool waits_hold(struct tiara_run *r, const struct tiara_chunk *c, int slot, int first, int n,
-    struct tiara_wait_on *on)
+static bool waits_hold(
+    struct tiara_run *r, const struct tiara_chunk *c, int first, int n, struct tiara_wait_on *on)
 {
     for (int i = first; i < first + n; i++)
-        if (!has_reached(r, c, slot, r->call->plan->waits[i], on))
+        if (!has_reached(r, c, r->s.call->plan->waits[i], on))
             return false;
     return true;
 }
 
 static enum tiara_err execute_untraced(
-    struct tiara_run *r, struct tiara_chunk *c, int slot, const struct tiara_op *op)
+    struct tiara_run *r, struct tiara_chunk *c, const struct tiara_op *op)
 {
     switch (op->kind) {
     case TIARA_OP_COPY:
-        return tiara_run_copy(r, c, slot, op);
+        return tiara_run_copy(r, c, op);
     case TIARA_OP_REDUCE:
-        return tiara_run_reduce(r, c, slot, op);
+        return tiara_run_reduce(r, c, op);
     default:
-        return start_message(r, c, slot, op);
+        return start_message(r, c, op);
     }
 }
 
-static enum tiara_err execute(
-    struct tiara_run *r, struct tiara_chunk *c, int slot, const struct tiara_op *op)
+static enum tiara_err execute(struct tiara_run *r, struct tiara_chunk *c, const struct tiara_op *op)
 {
-    size_t step = r->call->chunk_elems ? r->call->chunk_elems : r->call->count;
     enum tiara_err err;
     double begin;
 
-    if (__builtin_expect(!r->x->trace, 1))
-        return execute_untraced(r, c, slot, op);
+    if (__builtin_expect(!r->s.x->trace, 1))
+        return execute_untraced(r, c, op);
     begin = tiara_now();
-    err = execute_untraced(r, c, slot, op);
-    tiara_trace_op(r->x->trace, op, slot, c->first / step, begin, tiara_now());
+    err = execute_untraced(r, c, op);
+    tiara_trace_op(r->s.x->trace, op, c->part.slot, c->part.index, begin, tiara_now());
     return err;
 }
 
 /* The result of chunk @c is complete in OUT. */
 static void finish_result(struct tiara_run *r, const struct tiara_chunk *c)
 {
-    const struct tiara_exec_call *call = r->call;
-    char *result = c->room_out ? c->room_out : (char *)call->out + c->first * call->elem_size;
+    const struct tiara_exec_call *call = r->s.call;
+    char *result =
+        c->bounce_out ? c->bounce_out : (char *)call->out + c->part.first * call->elem_size;
 
     if (call->op && call->op->finish)
-        call->op->finish(call->op, result, c->count, call->finish_ranks);
+        call->op->finish(call->op, result, c->part.count, call->finish_ranks);
 }
 
-static void start_chunk(struct tiara_run *r, int slot)
+static void start_chunk(struct tiara_sched *s, const struct tiara_part *part)
 {
-    const struct tiara_exec_call *call = r->call;
-    struct tiara_chunk *c = &r->chunk[slot];
-    struct tiara_exec *x = r->x;
-    size_t step = call->chunk_elems ? call->chunk_elems : call->count;
+    struct tiara_run *r = run_of(s);
+    struct tiara_chunk *c = &r->chunk[part->slot];
+    struct tiara_arena *a = s->x->arena;
 
-    tiara_assert(c->state == TIARA_CHUNK_FREE);
+    c->part = *part;
     c->state = TIARA_CHUNK_RUN;
-    c->first = r->next_chunk * step;
-    c->count = call->count - c->first < step ? call->count - c->first : step;
-    c->len = call->plan->coll == TIARA_COLL_ALLREDUCE
-                 ? tiara_block_uniform(c->count, (size_t)call->plan->nblocks, 0, r->align).count
-                 : c->count;
     c->pc = c->post_pc = c->started = c->done = 0;
-    if (x->arena) {
-        c->base = x->arena->base[slot];
-        x->arena->base[slot] += (uint64_t)call->plan->nsteps;
+    if (a) {
+        c->base = a->base[part->slot];
+        a->base[part->slot] += (uint64_t)s->call->plan->nsteps;
     }
-    c->tag = tiara_exec_tag(x->tag_bits, x->chunk_seq, call->digest);
-    c->tmp = r->scratch + r->next_chunk % (size_t)r->slots * r->scratch_bytes;
+    c->tmp = r->scratch + part->index % (size_t)s->window * r->scratch_bytes;
     c->reqs = (struct tiara_xport_req *)(void *)(c->tmp + r->tmp_bytes);
-    if (r->room)
-        r->err = tiara_run_fetch(r, c, slot, r->next_chunk % (size_t)r->slots);
-    x->chunk_seq++;
-    r->next_chunk++;
+    if (r->bounce)
+        s->err = tiara_run_fetch(r, c);
 }
 
 /*
@@ -231,108 +213,83 @@ static void start_chunk(struct tiara_run *r, int slot)
  * chunk cannot go on without: a test costs a system call in some networks, and the next op may be a
  * send that a peer waits for.
  */
-static bool run_chunk(struct tiara_run *r, int slot, struct tiara_wait_on *on)
+static bool run_chunk(struct tiara_run *r, struct tiara_chunk *c, struct tiara_wait_on *on)
 {
-    struct tiara_chunk *c = &r->chunk[slot];
-    const struct tiara_plan *plan = r->call->plan;
+    const struct tiara_plan *plan = r->s.call->plan;
     bool moved = false;
 
-    while (r->err == TIARA_OK && c->pc < plan->nops) {
+    while (r->s.err == TIARA_OK && c->pc < plan->nops) {
         const struct tiara_op *op = &plan->ops[c->pc];
 
         if (c->done < op->await && collect_messages(r, c)) {
             moved = true;
             continue;
         }
-        if (c->done < op->await || !waits_hold(r, c, slot, op->wait, op->nwait, on))
+        if (c->done < op->await || !waits_hold(r, c, op->wait, op->nwait, on))
             break;
-        if (r->err == TIARA_OK)
-            r->err = execute(r, c, slot, op);
+        if (r->s.err == TIARA_OK)
+            r->s.err = execute(r, c, op);
         c->pc++;
         moved = true;
-        flush_posts(r, c, slot);
+        flush_posts(r, c);
     }
     moved |= collect_messages(r, c);
-    moved |= flush_posts(r, c, slot);
-    if (r->err == TIARA_OK && c->pc < plan->nops)
+    moved |= flush_posts(r, c);
+    if (r->s.err == TIARA_OK && c->pc < plan->nops)
         return moved;
-    if (r->err != TIARA_OK)
+    if (r->s.err != TIARA_OK)
         return true;
     if (c->done < c->started || c->post_pc < plan->nops ||
-        !waits_hold(r, c, slot, plan->exit_wait, plan->exit_nwait, on))
+        !waits_hold(r, c, plan->exit_wait, plan->exit_nwait, on))
         return moved;
-    publish(r, c, slot, plan->nsteps);
+    publish(r, c, plan->nsteps);
     finish_result(r, c);
-    c->state = TIARA_CHUNK_FREE;
-    if (c->room_out)
-        r->err = tiara_run_store(r, c, slot);
+    r->s.busy[c->part.slot] = c->bounce_out != NULL;
+    if (c->bounce_out)
+        r->s.err = tiara_run_store(r, c);
     return true;
 }
 
-/* Whether the copies of a chunk that comes or goes are done; its state moves on then. */
-static bool end_copies(struct tiara_run *r, struct tiara_chunk *c, int slot)
+/* Whether the copies of a chunk that comes or goes are done, or have failed; it moves on then. */
+static bool end_copies(struct tiara_run *r, struct tiara_chunk *c)
 {
     bool done = false;
 
-    r->err = r->x->stage->test(r->x->stage_obj, slot, &done);
-    if (done)
-        c->state = c->state == TIARA_CHUNK_FETCH ? TIARA_CHUNK_RUN : TIARA_CHUNK_FREE;
-    return done || r->err != TIARA_OK;
+    r->s.err = r->s.x->stage->test(r->s.x->stage_obj, c->part.slot, &done);
+    if (done) {
+        r->s.busy[c->part.slot] = c->state == TIARA_CHUNK_FETCH;
+        c->state = TIARA_CHUNK_RUN;
+    }
+    return done || r->s.err != TIARA_OK;
 }
 
-/* True when the chunk moved at all. */
-static bool step_chunk(struct tiara_run *r, int slot, struct tiara_wait_on *on)
+static bool step_chunk(struct tiara_sched *s, int slot, struct tiara_wait_on *on)
 {
+    struct tiara_run *r = run_of(s);
+    struct tiara_chunk *c = &r->chunk[slot];
+    bool moved = c->state == TIARA_CHUNK_RUN ? run_chunk(r, c, on) : end_copies(r, c);
+
+    /* Messages and copies have no word to sleep on. */
+    s->has_no_word |= s->busy[slot] && (c->state != TIARA_CHUNK_RUN || c->done < c->started);
+    return moved;
+}
+
+/* No message or copy of the chunk may write into memory that is the caller's again. */
+static void drain_chunk(struct tiara_sched *s, int slot)
+{
+    struct tiara_run *r = run_of(s);
     struct tiara_chunk *c = &r->chunk[slot];
 
-    if (c->state != TIARA_CHUNK_RUN)
-        return end_copies(r, c, slot);
-    return run_chunk(r, slot, on);
+    for (int i = c->done; i < c->started; i++)
+        if (!c->reqs[i].done)
+            s->x->net->cancel(s->x->net_obj, &c->reqs[i]);
+    tiara_run_stage_drain(r, c);
 }
 
-/* Chunks walk over all cells of the arena, from call to call: a cell that a peer has just read is
- * slow to write. */
-static int slot_of(const struct tiara_run *r, size_t chunk)
-{
-    return (int)((r->first_slot + chunk) % TIARA_SLOTS);
-}
-
-/*
- * Tries every chunk in flight, oldest first. True when something moved, failed, or all is finished.
- */
-static bool advance(void *arg, struct tiara_wait_on *on)
-{
-    struct tiara_run *r = arg;
-    bool moved = false, elsewhere = false;
-
-    for (size_t i = r->oldest;
-         i < r->oldest + (size_t)r->slots && i < r->nchunks && r->err == TIARA_OK; i++) {
-        int slot = slot_of(r, i);
-        struct tiara_chunk *c = &r->chunk[slot];
-
-        if (i == r->next_chunk) {
-            start_chunk(r, slot);
-            moved = true;
-        }
-        if (r->err == TIARA_OK && c->state != TIARA_CHUNK_FREE)
-            moved |= step_chunk(r, slot, on);
-        elsewhere |=
-            c->state != TIARA_CHUNK_FREE && (c->state != TIARA_CHUNK_RUN || c->done < c->started);
-    }
-    while (r->oldest < r->next_chunk && r->chunk[slot_of(r, r->oldest)].state == TIARA_CHUNK_FREE)
-        r->oldest++;
-    if (elsewhere) /* messages and copies have no word to sleep on */
-        on->word = NULL;
-    return moved || r->err != TIARA_OK || r->oldest == r->nchunks;
-}
+static const struct tiara_sched_ops host_ops = {
+    .start = start_chunk, .step = step_chunk, .drain = drain_chunk};
 
 /* ---- a call ---- */
-
-/* Block boundaries on cache lines where elements allow it. */
-static size_t block_align(size_t elem_size)
-{
-    return elem_size <= 64 && 64 % elem_size == 0 ? 64 / elem_size : 1;
-}
 
 /* How the private memory of a call is divided. */
 struct scratch {
@@ -370,9 +327,7 @@ static struct scratch scratch_of(const struct tiara_exec_call *call)
     struct scratch s;
     int blocks;
 
-    if (plan->coll == TIARA_COLL_ALLREDUCE)
-        elems = tiara_block_uniform(elems, (size_t)plan->nblocks, 0, block_align(call->elem_size))
-                    .count;
+    elems = tiara_exec_block_len(call, elems);
     s.npull = most_pulled(plan, &blocks);
     s.pull = (elems * call->elem_size * (size_t)blocks + 63) / 64 * 64;
     s.tmp = (elems * call->elem_size * (size_t)plan->tmp_blocks + 63) / 64 * 64;
@@ -380,10 +335,9 @@ static struct scratch scratch_of(const struct tiara_exec_call *call)
     return s;
 }
 
-enum tiara_err tiara_exec_reserve(struct tiara_exec *x, const struct tiara_exec_call *call)
+static enum tiara_err reserve(struct tiara_exec *x, const struct scratch *s, int slots)
 {
-    struct scratch s = scratch_of(call);
-    size_t need = (size_t)call->slots * (s.tmp + s.reqs) + (size_t)s.npull * s.pull;
+    size_t need = (size_t)slots * (s->tmp + s->reqs) + (size_t)s->npull * s->pull;
 
     if (need > x->tmp_bytes) {
         tiara_free(x->tmp);
@@ -396,27 +350,27 @@ enum tiara_err tiara_exec_reserve(struct tiara_exec *x, const struct tiara_exec_
     return TIARA_OK;
 }
 
-/* Divides the scratch memory: a part for each chunk in flight, then the room for pulled sources. */
-static void divide_scratch(struct tiara_run *r)
+enum tiara_err tiara_exec_reserve(struct tiara_exec *x, const struct tiara_exec_call *call)
 {
-    struct scratch s = scratch_of(r->call);
+    struct scratch s = scratch_of(call);
 
-    r->scratch = r->x->tmp;
-    r->tmp_bytes = s.tmp;
-    r->scratch_bytes = s.tmp + s.reqs;
-    r->pull_room = r->scratch + (size_t)r->slots * r->scratch_bytes;
-    r->pull_bytes = s.pull;
+    return reserve(x, &s, call->slots);
 }
 
-/* After an error: no message may write into memory that is the caller's again. */
-static void cancel_messages(struct tiara_run *r)
+/* Takes the scratch memory: a part for each chunk in flight, then pulled sources. */
+static enum tiara_err take_scratch(struct tiara_run *r)
 {
-    for (int slot = 0; slot < TIARA_SLOTS; slot++) {
-        struct tiara_chunk *c = &r->chunk[slot];
-        for (int i = c->done; c->state == TIARA_CHUNK_RUN && i < c->started; i++)
-            if (!c->reqs[i].done)
-                r->x->net->cancel(r->x->net_obj, &c->reqs[i]);
-    }
+    struct scratch s = scratch_of(r->s.call);
+    enum tiara_err err = reserve(r->s.x, &s, r->s.call->slots);
+
+    if (err != TIARA_OK)
+        return err;
+    r->scratch = r->s.x->tmp;
+    r->tmp_bytes = s.tmp;
+    r->scratch_bytes = s.tmp + s.reqs;
+    r->pull_scratch = r->scratch + (size_t)r->s.window * r->scratch_bytes;
+    r->pull_bytes = s.pull;
+    return TIARA_OK;
 }
 
 struct tiara_run *tiara_exec_run_new(void)
@@ -428,16 +382,22 @@ enum tiara_err tiara_exec_open(
     struct tiara_run *r, struct tiara_exec *x, const struct tiara_exec_call *call)
 {
     size_t step = call->chunk_elems ? call->chunk_elems : call->count;
+    size_t nchunks = call->count ? call->count / step + (call->count % step != 0) : 0;
     enum tiara_err err;
 
-    *r = (struct tiara_run){.x = x, .call = call, .align = block_align(call->elem_size)};
-    if (call->count == 0)
-        return TIARA_OK;
-    r->nchunks = call->count / step + (call->count % step != 0);
-    r->slots = r->nchunks < (size_t)call->slots ? (int)r->nchunks : call->slots;
+    *r =
+        (struct tiara_run){.s = {.ops = &host_ops,
+                               .x = x,
+                               .call = call,
+                               .chunk_elems = step,
+                               .nchunks = nchunks,
+                               .window = nchunks < (size_t)call->slots ? (int)nchunks : call->slots,
+                               .nslots = TIARA_SLOTS}};
     r->first_slot = x->arena ? x->arena->next_slot : 0;
-    err = tiara_exec_reserve(x, call);
-    divide_scratch(r);
+    r->s.slot = (int)r->first_slot;
+    if (nchunks == 0)
+        return TIARA_OK;
+    err = take_scratch(r);
     if (err == TIARA_OK && (call->stage_in || call->stage_out))
         err = tiara_run_stage_open(r);
     return err;
@@ -446,22 +406,22 @@ enum tiara_err tiara_exec_open(
 bool tiara_exec_poll(
     struct tiara_run *r, struct tiara_wait_on *on, bool *moved_out, enum tiara_err *err_out)
 {
-    *on = (struct tiara_wait_on){0};
-    *moved_out = r->oldest < r->nchunks && advance(r, on);
-    *err_out = r->err;
-    return r->err != TIARA_OK || r->oldest == r->nchunks;
+    bool over = tiara_sched_poll(&r->s, on, moved_out);
+
+    *err_out = r->s.err;
+    return over;
 }
 
 enum tiara_err tiara_exec_close(struct tiara_run *r, enum tiara_err err)
 {
-    struct tiara_arena *a = r->x->arena;
+    struct tiara_arena *a = r->s.x->arena;
 
-    if (err != TIARA_OK) {
-        cancel_messages(r);
-        tiara_run_stage_drain(r);
-    } else if (a) {
-        a->next_slot = (r->first_slot + r->nchunks) % TIARA_SLOTS;
-    }
+    /* Chunks walk over all cells of the arena, from call to call: a cell that a peer has just read
+     * is slow to write. */
+    if (err != TIARA_OK)
+        tiara_sched_drain(&r->s);
+    else if (a)
+        a->next_slot = (r->first_slot + r->s.nchunks) % TIARA_SLOTS;
     return err;
 }
 
@@ -470,10 +430,8 @@ enum tiara_err tiara_exec_run(struct tiara_exec *x, const struct tiara_exec_call
     struct tiara_run r;
     enum tiara_err err = tiara_exec_open(&r, x, call);
 
-    while (err == TIARA_OK && r.oldest < r.nchunks) {
-        err = tiara_wait(x->wait, advance, &r);
-        err = tiara_err_first(err, r.err);
-    }
+    if (err == TIARA_OK)
+        err = tiara_sched_run(&r.s);
     return tiara_exec_close(&r, err);
 }
 

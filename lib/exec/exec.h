@@ -36,13 +36,13 @@ struct tiara_stage {
     /* @like: some address in the memory to be staged. Errors: TIARA_ERR_SYS, TIARA_ERR_NOMEM. */
     enum tiara_err (*open)(void *s, const void *like);
     void (*close)(void *s);
-    /* Memory of at least @bytes that copies are fast from and to, owned by the object; good until
-     * the next room or close. NULL: there is none. */
-    void *(*room)(void *s, size_t bytes);
-    /* Starts a copy from staged memory into the room, or from the room into staged memory. Copies
-     * of one slot are done in order. Errors: TIARA_ERR_SYS. */
-    enum tiara_err (*fetch)(void *s, int slot, void *room, const void *from, size_t bytes);
-    enum tiara_err (*store)(void *s, int slot, void *to, const void *room, size_t bytes);
+    /* A bounce buffer: memory of at least @bytes that copies are fast from and to, owned by the
+     * object; good until the next bounce or close. NULL: there is none. */
+    void *(*bounce)(void *s, size_t bytes);
+    /* Starts a copy from staged memory into the bounce buffer, or from it into staged memory.
+     * Copies of one slot are done in order. Errors: TIARA_ERR_SYS. */
+    enum tiara_err (*fetch)(void *s, int slot, void *bounce, const void *from, size_t bytes);
+    enum tiara_err (*store)(void *s, int slot, void *to, const void *bounce, size_t bytes);
     /* Whether all copies of @slot that were started are done. Errors: TIARA_ERR_SYS. */
     enum tiara_err (*test)(void *s, int slot, bool *done_out);
 };
@@ -88,7 +88,7 @@ static inline uint32_t tiara_exec_tag(uint32_t tag_bits, uint64_t chunk_seq, uin
 #define TIARA_EXEC_TAG_ABORT(tag_bits) (1u << ((tag_bits)-1))
 #define TIARA_EXEC_TAG_LEAVE(tag_bits) (TIARA_EXEC_TAG_ABORT(tag_bits) + 1)
 
-/* One call. IN block b of a chunk and OUT block b of a chunk are found by coll, see exec.c. */
+/* One call. Where a block of a chunk lies in its buffers: chunk.h. */
 struct tiara_exec_call {
     const struct tiara_plan *plan;
     const struct tiara_redop *op; /* NULL for ALLGATHER */

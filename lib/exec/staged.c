@@ -11,84 +11,76 @@
 /* Blocks of the caller's buffer that a chunk has a part of. */
 static size_t blocks_of(const struct tiara_exec_call *call, enum tiara_buf buf)
 {
-    const struct tiara_plan *plan = call->plan;
-    enum tiara_coll alone = buf == TIARA_BUF_IN ? TIARA_COLL_ALLGATHER : TIARA_COLL_REDUCE_SCATTER;
-
-    if (plan->coll == TIARA_COLL_ALLREDUCE || plan->coll == alone)
-        return 1;
-    return (size_t)plan->nblocks;
+    return tiara_exec_is_single(call, buf) ? 1 : (size_t)call->plan->nblocks;
 }
 
 enum tiara_err tiara_run_stage_open(struct tiara_run *r)
 {
-    const struct tiara_exec_call *call = r->call;
-    size_t step = call->chunk_elems ? call->chunk_elems : call->count;
-    size_t one = step * call->elem_size, both;
+    const struct tiara_exec_call *call = r->s.call;
+    size_t one = r->s.chunk_elems * call->elem_size, both;
     bool in_place = call->in == call->out;
 
-    r->room_in = call->stage_in && !in_place ? blocks_of(call, TIARA_BUF_IN) * one : 0;
-    r->room_out = call->stage_out ? blocks_of(call, TIARA_BUF_OUT) * one : 0;
-    r->room_in = (r->room_in + 63) / 64 * 64;
-    r->room_out = (r->room_out + 63) / 64 * 64;
-    both = r->room_in + r->room_out;
-    r->room = r->x->stage->room(r->x->stage_obj, (size_t)r->slots * both);
-    return r->room ? TIARA_OK : TIARA_ERR_NOMEM;
+    r->bounce_in = call->stage_in && !in_place ? blocks_of(call, TIARA_BUF_IN) * one : 0;
+    r->bounce_out = call->stage_out ? blocks_of(call, TIARA_BUF_OUT) * one : 0;
+    r->bounce_in = (r->bounce_in + 63) / 64 * 64;
+    r->bounce_out = (r->bounce_out + 63) / 64 * 64;
+    both = r->bounce_in + r->bounce_out;
+    r->bounce = r->s.x->stage->bounce(r->s.x->stage_obj, (size_t)r->s.window * both);
+    return r->bounce ? TIARA_OK : TIARA_ERR_NOMEM;
 }
 
 /* One direction of the copies of a buffer: its blocks @first .. of chunk @c. */
-static enum tiara_err move(const struct tiara_run *r, const struct tiara_chunk *c, int slot,
-    char *room, char *user, size_t first, size_t nblocks, bool fetch)
+static enum tiara_err move(const struct tiara_run *r, const struct tiara_chunk *c, char *bounce,
+    char *user, size_t first, size_t nblocks, bool fetch)
 {
-    const struct tiara_exec_call *call = r->call;
-    const struct tiara_stage *stage = r->x->stage;
-    void *s = r->x->stage_obj;
-    size_t bytes = c->count * call->elem_size;
+    const struct tiara_exec_call *call = r->s.call;
+    const struct tiara_stage *stage = r->s.x->stage;
+    void *s = r->s.x->stage_obj;
+    size_t bytes = c->part.count * call->elem_size;
     enum tiara_err err = TIARA_OK;
 
     for (size_t b = first; b < first + nblocks && err == TIARA_OK; b++) {
-        char *there = user + (c->first + b * call->count) * call->elem_size;
-        char *here = room + b * bytes;
+        char *there = user + (c->part.first + b * call->count) * call->elem_size;
+        char *here = bounce + b * bytes;
 
-        err = fetch ? stage->fetch(s, slot, here, there, bytes)
-                    : stage->store(s, slot, there, here, bytes);
+        err = fetch ? stage->fetch(s, c->part.slot, here, there, bytes)
+                    : stage->store(s, c->part.slot, there, here, bytes);
     }
     return err;
 }
 
-enum tiara_err tiara_run_fetch(struct tiara_run *r, struct tiara_chunk *c, int slot, size_t turn)
+enum tiara_err tiara_run_fetch(struct tiara_run *r, struct tiara_chunk *c)
 {
-    const struct tiara_exec_call *call = r->call;
+    const struct tiara_exec_call *call = r->s.call;
+    size_t turn = c->part.index % (size_t)r->s.window;
     char *user = (char *)(uintptr_t)call->in;
-    char *room = r->room + turn * (r->room_in + r->room_out);
+    char *bounce = r->bounce + turn * (r->bounce_in + r->bounce_out);
     bool in_place = call->in == call->out;
 
     c->state = TIARA_CHUNK_FETCH;
-    c->room_in = r->room_in > 0 ? room : NULL;
-    c->room_out = r->room_out > 0 ? room + r->room_in : NULL;
+    c->bounce_in = r->bounce_in > 0 ? bounce : NULL;
+    c->bounce_out = r->bounce_out > 0 ? bounce + r->bounce_in : NULL;
     if (in_place)
-        c->room_in = c->room_out;
-    if (!c->room_in)
+        c->bounce_in = c->bounce_out;
+    if (!c->bounce_in)
         return TIARA_OK;
     if (in_place && call->plan->coll == TIARA_COLL_ALLGATHER)
-        return move(r, c, slot, c->room_in, user, (size_t)call->plan->rank, 1, true);
-    return move(r, c, slot, c->room_in, user, 0, blocks_of(call, TIARA_BUF_IN), true);
+        return move(r, c, c->bounce_in, user, (size_t)call->plan->rank, 1, true);
+    return move(r, c, c->bounce_in, user, 0, blocks_of(call, TIARA_BUF_IN), true);
 }
 
-enum tiara_err tiara_run_store(struct tiara_run *r, const struct tiara_chunk *c, int slot)
+enum tiara_err tiara_run_store(struct tiara_run *r, struct tiara_chunk *c)
 {
-    const struct tiara_exec_call *call = r->call;
+    const struct tiara_exec_call *call = r->s.call;
 
-    r->chunk[slot].state = TIARA_CHUNK_STORE;
-    return move(r, c, slot, c->room_out, call->out, 0, blocks_of(call, TIARA_BUF_OUT), false);
+    c->state = TIARA_CHUNK_STORE;
+    return move(r, c, c->bounce_out, call->out, 0, blocks_of(call, TIARA_BUF_OUT), false);
 }
 
-void tiara_run_stage_drain(struct tiara_run *r)
+void tiara_run_stage_drain(struct tiara_run *r, const struct tiara_chunk *c)
 {
-    for (int slot = 0; r->room && slot < TIARA_SLOTS; slot++) {
-        enum tiara_chunk_state state = r->chunk[slot].state;
-        bool done = state != TIARA_CHUNK_FETCH && state != TIARA_CHUNK_STORE;
+    bool done = c->state == TIARA_CHUNK_RUN;
 
-        while (!done && r->x->stage->test(r->x->stage_obj, slot, &done) == TIARA_OK)
-            ;
-    }
+    while (!done && r->s.x->stage->test(r->s.x->stage_obj, c->part.slot, &done) == TIARA_OK)
+        ;
 }

@@ -26,9 +26,9 @@ struct stage {
     cudaStream_t stream[NWAY];
     cudaEvent_t event[NWAY][TIARA_SLOTS];
     bool is_pending[NWAY][TIARA_SLOTS]; /* a copy was started, and its event not seen yet */
-    void *room; /* pinned, if there is such memory */
+    void *bounce; /* pinned, if there is such memory */
     bool is_pageable;
-    size_t room_bytes;
+    size_t bounce_bytes;
 };
 
 static enum tiara_err way_open(struct stage *s, enum way way)
@@ -83,17 +83,17 @@ static enum tiara_err way_close(struct stage *s, enum way way)
     return err;
 }
 
-static enum tiara_err room_free(struct stage *s)
+static enum tiara_err bounce_free(struct stage *s)
 {
-    void *room = s->room;
+    void *bounce = s->bounce;
 
-    s->room = NULL;
-    s->room_bytes = 0;
+    s->bounce = NULL;
+    s->bounce_bytes = 0;
     if (s->is_pageable) {
-        tiara_free(room);
+        tiara_free(bounce);
         return TIARA_OK;
     }
-    return room != NULL ? tiara_gpu_try(cudaFreeHost(room), "cudaFreeHost") : TIARA_OK;
+    return bounce != NULL ? tiara_gpu_try(cudaFreeHost(bounce), "cudaFreeHost") : TIARA_OK;
 }
 
 static void stage_close(void *obj)
@@ -107,36 +107,37 @@ static void stage_close(void *obj)
     previous = tiara_gpu_enter(s->ordinal);
     for (int way = 0; way < NWAY; way++)
         err = tiara_err_first(err, way_close(s, (enum way)way));
-    err = tiara_err_first(err, room_free(s));
+    err = tiara_err_first(err, bounce_free(s));
     tiara_gpu_leave(previous);
     if (err != TIARA_OK)
         tiara_debug("parts of a stage are lost");
     memset(s, 0, sizeof *s);
 }
 
-static void *stage_room(void *obj, size_t bytes)
+static void *stage_bounce(void *obj, size_t bytes)
 {
     struct stage *s = obj;
     enum tiara_err err;
     int previous;
 
-    if (bytes <= s->room_bytes)
-        return s->room;
+    if (bytes <= s->bounce_bytes)
+        return s->bounce;
     previous = tiara_gpu_enter(s->ordinal);
-    err = room_free(s);
+    err = bounce_free(s);
     if (err == TIARA_OK)
-        err = tiara_gpu_try(cudaHostAlloc(&s->room, bytes, cudaHostAllocPortable), "cudaHostAlloc");
+        err =
+            tiara_gpu_try(cudaHostAlloc(&s->bounce, bytes, cudaHostAllocPortable), "cudaHostAlloc");
     tiara_gpu_leave(previous);
     s->is_pageable = err != TIARA_OK;
     if (s->is_pageable) {
         tiara_warn(
             "no pinned memory: %zu bytes of GPU buffers go through ordinary memory, slowly", bytes);
-        s->room = tiara_alloc_aligned(4096, bytes);
+        s->bounce = tiara_alloc_aligned(4096, bytes);
     }
-    if (s->room == NULL)
+    if (s->bounce == NULL)
         return NULL;
-    s->room_bytes = bytes;
-    return s->room;
+    s->bounce_bytes = bytes;
+    return s->bounce;
 }
 
 static enum tiara_err copy_start(
@@ -158,14 +159,14 @@ static enum tiara_err copy_start(
     return err;
 }
 
-static enum tiara_err stage_fetch(void *obj, int slot, void *room, const void *from, size_t bytes)
+static enum tiara_err stage_fetch(void *obj, int slot, void *bounce, const void *from, size_t bytes)
 {
-    return copy_start(obj, FETCH, slot, room, from, bytes);
+    return copy_start(obj, FETCH, slot, bounce, from, bytes);
 }
 
-static enum tiara_err stage_store(void *obj, int slot, void *to, const void *room, size_t bytes)
+static enum tiara_err stage_store(void *obj, int slot, void *to, const void *bounce, size_t bytes)
 {
-    return copy_start(obj, STORE, slot, to, room, bytes);
+    return copy_start(obj, STORE, slot, to, bounce, bytes);
 }
 
 static enum tiara_err stage_test(void *obj, int slot, bool *done_out)
@@ -191,7 +192,7 @@ const struct tiara_stage tiara_gpu_stage = {
     .size = sizeof(struct stage),
     .open = stage_open,
     .close = stage_close,
-    .room = stage_room,
+    .bounce = stage_bounce,
     .fetch = stage_fetch,
     .store = stage_store,
     .test = stage_test,

@@ -73,7 +73,7 @@ static bool is_bits(const uint64_t *words, int key, size_t n)
 /* ---- copies ---- */
 
 /* Chunks of all slots come, are changed, and go to another place. */
-static void chunks_run(struct scene *scene, char *room, int key)
+static void chunks_run(struct scene *scene, char *bounce, int key)
 {
     struct tiara_expect *e = &scene->e;
     char *from = scene->device, *to = scene->device + SLOTS * BYTES;
@@ -81,11 +81,11 @@ static void chunks_run(struct scene *scene, char *room, int key)
     for (int i = 0; i < SLOTS; i++)
         gpu_fill(e, from + (size_t)i * BYTES, key + i, WORDS);
     for (int i = 0; i < SLOTS; i++)
-        EXPECT(e, stage->fetch(scene->s, i, room + (size_t)i * BYTES, from + (size_t)i * BYTES,
+        EXPECT(e, stage->fetch(scene->s, i, bounce + (size_t)i * BYTES, from + (size_t)i * BYTES,
                       BYTES) == TIARA_OK);
     /* The last slot first: none has to be waited for in the order of the others. */
     for (int i = SLOTS - 1; i >= 0; i--) {
-        uint64_t *words = (uint64_t *)(void *)(room + (size_t)i * BYTES);
+        uint64_t *words = (uint64_t *)(void *)(bounce + (size_t)i * BYTES);
 
         EXPECT(e, done_wait(scene, i) == TIARA_OK && is_bits(words, key + i, WORDS));
         for (size_t k = 0; k < WORDS; k++)
@@ -102,7 +102,7 @@ static void chunks_run(struct scene *scene, char *room, int key)
 static int rank_copies(int rank, const struct tiara_xport_group *group, void *arg)
 {
     struct scene scene;
-    char *room, *more;
+    char *bounce, *more;
     int now = -1, count = 0, elsewhere;
 
     (void)group;
@@ -113,15 +113,15 @@ static int rank_copies(int rank, const struct tiara_xport_group *group, void *ar
     elsewhere = (rank + 1) % count;
     EXPECT_CUDA(&scene.e, cudaSetDevice(elsewhere));
     EXPECT(&scene.e, stage->open(scene.s, scene.device + 1000) == TIARA_OK);
-    room = stage->room(scene.s, SLOTS * BYTES);
-    if (EXPECT(&scene.e, room != NULL)) {
+    bounce = stage->bounce(scene.s, SLOTS * BYTES);
+    if (EXPECT(&scene.e, bounce != NULL)) {
         for (int i = 0; i < 10; i++)
-            chunks_run(&scene, room, 100 * i + rank);
+            chunks_run(&scene, bounce, 100 * i + rank);
     }
     /* What is there is given again; more is more. */
-    EXPECT(&scene.e, stage->room(scene.s, 10) == room && stage->room(scene.s, 0) == room);
+    EXPECT(&scene.e, stage->bounce(scene.s, 10) == bounce && stage->bounce(scene.s, 0) == bounce);
     if (arg == NULL) {
-        more = stage->room(scene.s, 3 * SLOTS * BYTES);
+        more = stage->bounce(scene.s, 3 * SLOTS * BYTES);
         if (EXPECT(&scene.e, more != NULL))
             chunks_run(&scene, more + 2 * SLOTS * BYTES, 7);
     }
@@ -152,7 +152,7 @@ static int rank_is_asynchronous(int rank, const struct tiara_xport_group *group,
 {
     struct scene scene;
     bool done = true;
-    uint64_t *room;
+    uint64_t *bounce;
 
     (void)group;
     (void)arg;
@@ -161,24 +161,24 @@ static int rank_is_asynchronous(int rank, const struct tiara_xport_group *group,
         return scene.e.failures;
     gpu_fill(&scene.e, scene.device, rank, WORDS);
     EXPECT(&scene.e, stage->open(scene.s, scene.device) == TIARA_OK);
-    room = stage->room(scene.s, 2 * BYTES);
-    if (!EXPECT(&scene.e, room != NULL))
+    bounce = stage->bounce(scene.s, 2 * BYTES);
+    if (!EXPECT(&scene.e, bounce != NULL))
         return scene.e.failures;
     /* Nothing was started in the slot: there is nothing to wait for. */
     EXPECT(&scene.e, stage->test(scene.s, 0, &done) == TIARA_OK && done);
-    EXPECT(&scene.e, stage->fetch(scene.s, 0, room, scene.device, BYTES) == TIARA_OK);
+    EXPECT(&scene.e, stage->fetch(scene.s, 0, bounce, scene.device, BYTES) == TIARA_OK);
     EXPECT(&scene.e, stage->test(scene.s, 0, &done) == TIARA_OK && !done);
     EXPECT(&scene.e, stage->test(scene.s, 1, &done) == TIARA_OK && done);
-    EXPECT(&scene.e, stage->fetch(scene.s, 1, room, scene.device, 0) == TIARA_OK);
-    EXPECT(&scene.e, done_wait(&scene, 0) == TIARA_OK && is_bits(room, rank, WORDS));
+    EXPECT(&scene.e, stage->fetch(scene.s, 1, bounce, scene.device, 0) == TIARA_OK);
+    EXPECT(&scene.e, done_wait(&scene, 0) == TIARA_OK && is_bits(bounce, rank, WORDS));
     /* Both ways at once: the slot is done when both are. */
-    EXPECT(&scene.e, stage->store(scene.s, 2, scene.device + BYTES, room, BYTES) == TIARA_OK);
+    EXPECT(&scene.e, stage->store(scene.s, 2, scene.device + BYTES, bounce, BYTES) == TIARA_OK);
     EXPECT(&scene.e, stage->test(scene.s, 2, &done) == TIARA_OK && !done);
-    EXPECT(&scene.e, stage->fetch(scene.s, 2, room + WORDS, scene.device, BYTES) == TIARA_OK);
-    EXPECT(&scene.e, done_wait(&scene, 2) == TIARA_OK && is_bits(room + WORDS, rank, WORDS));
+    EXPECT(&scene.e, stage->fetch(scene.s, 2, bounce + WORDS, scene.device, BYTES) == TIARA_OK);
+    EXPECT(&scene.e, done_wait(&scene, 2) == TIARA_OK && is_bits(bounce + WORDS, rank, WORDS));
     EXPECT(&scene.e, gpu_is_filled(scene.device + BYTES, rank, 0, WORDS));
     /* Close waits for what is under way. */
-    EXPECT(&scene.e, stage->store(scene.s, 3, scene.device + 2 * BYTES, room, BYTES) == TIARA_OK);
+    EXPECT(&scene.e, stage->store(scene.s, 3, scene.device + 2 * BYTES, bounce, BYTES) == TIARA_OK);
     stage->close(scene.s);
     EXPECT(&scene.e, gpu_is_filled(scene.device + 2 * BYTES, rank, 0, WORDS));
     return scene_end(&scene);
@@ -202,7 +202,7 @@ static int rank_fails(int rank, const struct tiara_xport_group *group, void *arg
 {
     struct scene scene;
     enum tiara_err err = TIARA_OK;
-    uint64_t *room = NULL;
+    uint64_t *bounce = NULL;
     int failed = 0;
 
     (void)group;
@@ -212,15 +212,15 @@ static int rank_fails(int rank, const struct tiara_xport_group *group, void *arg
     for (int i = 0; i < 3; i++) {
         err = stage->open(scene.s, scene.device);
         if (err == TIARA_OK) {
-            room = stage->room(scene.s, BYTES);
-            err = room != NULL ? TIARA_OK : TIARA_ERR_NOMEM;
+            bounce = stage->bounce(scene.s, BYTES);
+            err = bounce != NULL ? TIARA_OK : TIARA_ERR_NOMEM;
         }
         if (err == TIARA_OK)
-            err = stage->fetch(scene.s, 5, room, scene.device, BYTES);
+            err = stage->fetch(scene.s, 5, bounce, scene.device, BYTES);
         if (err == TIARA_OK)
             err = done_wait(&scene, 5);
         if (err == TIARA_OK)
-            EXPECT(&scene.e, is_bits(room, rank, WORDS));
+            EXPECT(&scene.e, is_bits(bounce, rank, WORDS));
         EXPECT(&scene.e, err == TIARA_OK || err == TIARA_ERR_SYS || err == TIARA_ERR_NOMEM);
         failed += err != TIARA_OK;
         stage->close(scene.s);

@@ -22,7 +22,7 @@ struct far_slot {
 
 struct far_stage {
     struct far_slot slots[TIARA_SLOTS];
-    char *room;
+    char *bounce;
     size_t bytes;
 };
 
@@ -44,19 +44,19 @@ static enum tiara_err far_open(void *s, const void *like)
 
 static void far_close(void *s)
 {
-    tiara_free(((struct far_stage *)s)->room);
+    tiara_free(((struct far_stage *)s)->bounce);
 }
 
-static void *far_room(void *s, size_t bytes)
+static void *far_bounce(void *s, size_t bytes)
 {
     struct far_stage *f = s;
 
     if (bytes > f->bytes) {
-        tiara_free(f->room);
-        f->room = tiara_alloc_aligned(64, bytes);
+        tiara_free(f->bounce);
+        f->bounce = tiara_alloc_aligned(64, bytes);
         f->bytes = bytes;
     }
-    return f->room;
+    return f->bounce;
 }
 
 static enum tiara_err add(struct far_stage *f, int slot, void *to, const void *from, size_t bytes)
@@ -70,14 +70,14 @@ static enum tiara_err add(struct far_stage *f, int slot, void *to, const void *f
     return TIARA_OK;
 }
 
-static enum tiara_err far_fetch(void *s, int slot, void *room, const void *from, size_t bytes)
+static enum tiara_err far_fetch(void *s, int slot, void *bounce, const void *from, size_t bytes)
 {
-    return (uintptr_t)from & FAR_BIT ? add(s, slot, room, near_of(from), bytes) : TIARA_ERR_SYS;
+    return (uintptr_t)from & FAR_BIT ? add(s, slot, bounce, near_of(from), bytes) : TIARA_ERR_SYS;
 }
 
-static enum tiara_err far_store(void *s, int slot, void *to, const void *room, size_t bytes)
+static enum tiara_err far_store(void *s, int slot, void *to, const void *bounce, size_t bytes)
 {
-    return (uintptr_t)to & FAR_BIT ? add(s, slot, near_of(to), room, bytes) : TIARA_ERR_SYS;
+    return (uintptr_t)to & FAR_BIT ? add(s, slot, near_of(to), bounce, bytes) : TIARA_ERR_SYS;
 }
 
 static enum tiara_err far_test(void *s, int slot, bool *done_out)
@@ -97,7 +97,7 @@ const struct tiara_stage tiara_far_stage = {
     .size = sizeof(struct far_stage),
     .open = far_open,
     .close = far_close,
-    .room = far_room,
+    .bounce = far_bounce,
     .fetch = far_fetch,
     .store = far_store,
     .test = far_test,
