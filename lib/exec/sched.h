@@ -24,7 +24,7 @@ struct tiara_sched_ops {
      * there is one; if there is no word for it (messages, copies), it sets sched->has_no_word.
      */
     bool (*step)(struct tiara_sched *sched, int slot, struct tiara_wait_on *on);
-    /* After an error: nothing of the chunk in @slot works in the caller's memory on return. */
+    /* After an error: gives up the messages and copies that the chunk in @slot has under way. */
     void (*drain)(struct tiara_sched *sched, int slot);
 };
 
@@ -50,8 +50,8 @@ static inline bool tiara_sched_is_over(const struct tiara_sched *s)
 }
 
 /*
- * One try of every chunk in flight, oldest first: the condition of a wait (tiara_ready_fn), with the
- * scheduler as @arg. True when something moved, failed, or all is over.
+ * One try of every chunk in flight, oldest first: the condition of a wait (tiara_ready_fn), with
+ * the scheduler as @arg. True when something moved, failed, or all is over.
  */
 bool tiara_sched_advance(void *arg, struct tiara_wait_on *on);
 /* The same, for a caller that does not wait. True when the call is over, well or with sched->err.

@@ -6,7 +6,6 @@
  * function of the call and of what open agreed. And all thread blocks of all launches in flight
  * must be able to run at the same time, since they wait for each other.
  */
-#include "base/block.h"
 #include "base/log.h"
 #include "gpu/node.h"
 #include <string.h>
@@ -38,30 +37,16 @@ static const unsigned char type_sizes[TIARA_KERNEL_NTYPE] = {
 
 /* ---- shape ---- */
 
-/* Block boundaries as in the host executor: exec/exec.c. */
-static size_t block_align(size_t elem_size)
-{
-    return elem_size <= 64 && 64 % elem_size == 0 ? 64 / elem_size : 1;
-}
-
 static bool is_allreduce(const struct tiara_exec_call *call)
 {
     return call->plan->coll == TIARA_COLL_ALLREDUCE;
-}
-
-size_t tiara_gpu_block_len(const struct tiara_exec_call *call, size_t count)
-{
-    if (!is_allreduce(call))
-        return count;
-    return tiara_block_uniform(count, (size_t)call->plan->nblocks, 0, block_align(call->elem_size))
-        .count;
 }
 
 /* The largest chunk of which all blocks fit into a cell; 0: none. Also for ranks whose plan uses no
  * cell: their peers' may. */
 static size_t largest_chunk(const struct tiara_exec_call *call, size_t cell_bytes)
 {
-    size_t nblocks = (size_t)call->plan->nblocks, align = block_align(call->elem_size);
+    size_t nblocks = (size_t)call->plan->nblocks, align = tiara_exec_block_align(call->elem_size);
     size_t elems = cell_bytes / call->elem_size / nblocks;
 
     if (call->plan->single_copy)
@@ -77,7 +62,7 @@ static size_t smaller(size_t a, size_t b)
 size_t tiara_gpu_tmp_bytes(const struct tiara_exec_call *call, size_t chunk)
 {
     size_t bytes =
-        tiara_gpu_block_len(call, chunk) * call->elem_size * (size_t)call->plan->tmp_blocks;
+        tiara_exec_block_len(call, chunk) * call->elem_size * (size_t)call->plan->tmp_blocks;
 
     return (bytes + STRIPE_ALIGN_BYTES - 1) / STRIPE_ALIGN_BYTES * STRIPE_ALIGN_BYTES;
 }
@@ -136,7 +121,7 @@ enum tiara_err tiara_gpu_shape_init(struct tiara_gpu_shape *shape,
         slots = smaller(slots, (size_t)node->capacity);
     shape->slots = (int)slots;
     most = smaller((size_t)node->capacity / (one_launch ? 1 : slots), TIARA_KERNEL_BLOCKS);
-    divide(shape, tiara_gpu_block_len(call, shape->chunk), call->elem_size, most);
+    divide(shape, tiara_exec_block_len(call, shape->chunk), call->elem_size, most);
     return TIARA_OK;
 }
 
@@ -164,14 +149,18 @@ enum tiara_err tiara_gpu_capacity(int ordinal, int *nblocks_out)
 
 /* ---- arguments ---- */
 
+/* Elements between blocks of the caller's buffer; -1: they are those of the vector. */
+static int64_t stride_of(const struct tiara_exec_call *call, enum tiara_buf buf)
+{
+    if (is_allreduce(call))
+        return -1;
+    return tiara_exec_is_single(call, buf) ? 0 : (int64_t)call->count;
+}
+
 void tiara_gpu_args_init(struct tiara_kernel_exec_args *args, const struct tiara_gpu_node *node,
     const struct tiara_gpu_program *program, const struct tiara_exec_call *call,
     const struct tiara_gpu_call *gpu, const struct tiara_gpu_shape *shape)
 {
-    bool scatters = call->plan->coll == TIARA_COLL_REDUCE_SCATTER;
-    bool gathers = call->plan->coll == TIARA_COLL_ALLGATHER;
-    int64_t apart = is_allreduce(call) ? -1 : (int64_t)call->count;
-
     *args = (struct tiara_kernel_exec_args){
         .program = program->device,
         .type = gpu->type,
@@ -181,8 +170,8 @@ void tiara_gpu_args_init(struct tiara_kernel_exec_args *args, const struct tiara
         .nranks = node->segments.size,
         .nslots = shape->slots,
         .digest = call->digest,
-        .in_stride = gathers && call->in != call->out ? 0 : apart,
-        .out_stride = scatters ? 0 : apart,
+        .in_stride = stride_of(call, TIARA_BUF_IN),
+        .out_stride = stride_of(call, TIARA_BUF_OUT),
         .stripe = shape->stripe,
         .cell_bytes = node->segments.cell_bytes,
         .tmp = node->scratch ? node->scratch->at : NULL,
@@ -203,8 +192,8 @@ void tiara_gpu_args_whole(struct tiara_kernel_exec_args *args, const struct tiar
     args->count = call->count;
     args->chunk_elems = shape->chunk;
     args->nchunks = shape->nchunks;
-    args->block_len = tiara_gpu_block_len(call, args->chunk_elems);
-    args->last_block_len = tiara_gpu_block_len(call, last);
+    args->block_len = tiara_exec_block_len(call, args->chunk_elems);
+    args->last_block_len = tiara_exec_block_len(call, last);
     args->in = call->in;
     args->out = call->out;
 }
@@ -215,7 +204,7 @@ void tiara_gpu_args_chunk(struct tiara_kernel_exec_args *args, const struct tiar
     args->slot = slot;
     args->count = args->chunk_elems = count;
     args->nchunks = 1;
-    args->block_len = args->last_block_len = tiara_gpu_block_len(call, count);
+    args->block_len = args->last_block_len = tiara_exec_block_len(call, count);
     args->in = (const char *)call->in + first * call->elem_size;
     args->out = (char *)call->out + first * call->elem_size;
 }

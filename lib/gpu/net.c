@@ -7,14 +7,14 @@
  *   send      copy down  | network          a piece is complete when the network has taken it
  *   receive              | network | copy up
  *
- * A message has two rooms of a piece each, which its pieces take in turn. Both ends cut alike,
- * since a cut depends on the length alone. The pieces of messages with the same peer and direction
- * are handed to the network in the order of the messages, all of one before the first of the next:
- * equal tags match in order. (Other slots' messages have other tags.)
+ * A message has two bounce buffers of a piece each, which its pieces take in turn. Both ends cut
+ * alike, since a cut depends on the length alone. The pieces of messages with the same peer and
+ * direction are handed to the network in the order of the messages, all of one before the first of
+ * the next: equal tags match in order. (Other slots' messages have other tags.)
  *
- * Nobody waits for a room: there are as many in each slot as the plan ever has messages in flight,
- * which its awaits bound. A pool that is shared by more would make messages wait for each other
- * that the plan takes to be independent.
+ * Nobody waits for a bounce buffer: there are as many in each slot as the plan ever has messages in
+ * flight, which its awaits bound. A pool that is shared by more would make messages wait for each
+ * other that the plan takes to be independent.
  */
 #include "base/alloc.h"
 #include "base/log.h"
@@ -22,11 +22,11 @@
 #include "gpu/range.h"
 #include <string.h>
 
-/* ---- rooms ---- */
+/* ---- bounce buffers ---- */
 
-static struct tiara_gpu_room *room_at(struct tiara_gpu_node *node, int slot, int i)
+static struct tiara_gpu_bounce *bounce_at(struct tiara_gpu_node *node, int slot, int i)
 {
-    return &node->slot[slot].mail.of[i / 2].room[i % 2];
+    return &node->slot[slot].mail.of[i / 2].bounce[i % 2];
 }
 
 /* The tables and events of all slots. */
@@ -36,7 +36,7 @@ static void drop_slots(struct tiara_gpu_node *node)
         struct tiara_gpu_mail *mail = &node->slot[slot].mail;
 
         for (int i = 0; mail->of && i < 2 * mail->window; i++) {
-            cudaEvent_t event = room_at(node, slot, i)->copied;
+            cudaEvent_t event = bounce_at(node, slot, i)->copied;
 
             if (event && tiara_gpu_ok(cudaEventDestroy(event), "cudaEventDestroy") != TIARA_OK)
                 tiara_debug("an event is left");
@@ -44,40 +44,40 @@ static void drop_slots(struct tiara_gpu_node *node)
         tiara_free(mail->of);
         *mail = (struct tiara_gpu_mail){0};
     }
-    node->room_bytes = 0;
+    node->bounce_bytes = 0;
 }
 
 void tiara_gpu_mail_release(struct tiara_gpu_node *node)
 {
     drop_slots(node);
-    while (node->rooms) {
-        struct tiara_gpu_rooms *rooms = node->rooms;
+    while (node->pinned) {
+        struct tiara_gpu_pinned *pinned = node->pinned;
 
-        node->rooms = rooms->next;
-        if (tiara_gpu_ok(cudaFreeHost(rooms->at), "cudaFreeHost") != TIARA_OK)
-            tiara_debug("rooms of messages stay pinned");
-        tiara_free(rooms);
+        node->pinned = pinned->next;
+        if (tiara_gpu_ok(cudaFreeHost(pinned->at), "cudaFreeHost") != TIARA_OK)
+            tiara_debug("bounce buffers of messages stay pinned");
+        tiara_free(pinned);
     }
 }
 
-static enum tiara_err make_rooms(struct tiara_gpu_node *node, size_t bytes)
+static enum tiara_err pin(struct tiara_gpu_node *node, size_t bytes)
 {
-    struct tiara_gpu_rooms *rooms = tiara_alloc(1, sizeof(*rooms));
+    struct tiara_gpu_pinned *pinned = tiara_alloc(1, sizeof(*pinned));
     enum tiara_err err;
 
-    if (!rooms)
+    if (!pinned)
         return TIARA_ERR_NOMEM;
-    err = tiara_gpu_ok(cudaHostAlloc(&rooms->at, bytes, cudaHostAllocPortable), "cudaHostAlloc");
+    err = tiara_gpu_ok(cudaHostAlloc(&pinned->at, bytes, cudaHostAllocPortable), "cudaHostAlloc");
     if (err != TIARA_OK) {
-        tiara_free(rooms);
+        tiara_free(pinned);
         return err;
     }
-    rooms->next = node->rooms;
-    node->rooms = rooms;
+    pinned->next = node->pinned;
+    node->pinned = pinned;
     return TIARA_OK;
 }
 
-/* The tables and events of one slot, whose rooms lie at @at. */
+/* The tables and events of one slot, whose bounce buffers lie at @at. */
 static enum tiara_err make_slot(
     struct tiara_gpu_node *node, int slot, int window, size_t bytes, char *at)
 {
@@ -89,10 +89,10 @@ static enum tiara_err make_slot(
         return TIARA_ERR_NOMEM;
     mail->window = window;
     for (int i = 0; i < 2 * window && err == TIARA_OK; i++) {
-        struct tiara_gpu_room *room = room_at(node, slot, i);
+        struct tiara_gpu_bounce *bounce = bounce_at(node, slot, i);
 
-        room->at = at + (size_t)i * bytes;
-        err = tiara_gpu_ok(cudaEventCreateWithFlags(&room->copied, cudaEventDisableTiming),
+        bounce->at = at + (size_t)i * bytes;
+        err = tiara_gpu_ok(cudaEventCreateWithFlags(&bounce->copied, cudaEventDisableTiming),
             "cudaEventCreateWithFlags");
     }
     return err;
@@ -105,19 +105,19 @@ enum tiara_err tiara_gpu_mail_reserve(struct tiara_gpu_node *node, int window, s
     enum tiara_err err;
 
     bytes = bytes < TIARA_GPU_PIECE_BYTES ? (bytes + 4095) / 4096 * 4096 : TIARA_GPU_PIECE_BYTES;
-    if (window <= old && bytes <= node->room_bytes)
+    if (window <= old && bytes <= node->bounce_bytes)
         return TIARA_OK;
     window = window > old ? window : old;
-    bytes = bytes > node->room_bytes ? bytes : node->room_bytes;
+    bytes = bytes > node->bounce_bytes ? bytes : node->bounce_bytes;
     each = 2 * (size_t)window * bytes;
-    err = make_rooms(node, TIARA_KERNEL_SLOTS * each);
+    err = pin(node, TIARA_KERNEL_SLOTS * each);
     if (err != TIARA_OK)
         return err;
     drop_slots(node);
     for (int slot = 0; slot < TIARA_KERNEL_SLOTS && err == TIARA_OK; slot++)
-        err = make_slot(node, slot, window, bytes, (char *)node->rooms->at + (size_t)slot * each);
+        err = make_slot(node, slot, window, bytes, (char *)node->pinned->at + (size_t)slot * each);
     if (err == TIARA_OK)
-        node->room_bytes = bytes;
+        node->bounce_bytes = bytes;
     else
         drop_slots(node);
     return err;
@@ -129,42 +129,42 @@ static size_t piece_bytes(const struct tiara_gpu_message *m, size_t i)
 {
     size_t at = i * TIARA_GPU_PIECE_BYTES;
 
-    return m->bytes - at < TIARA_GPU_PIECE_BYTES ? m->bytes - at : TIARA_GPU_PIECE_BYTES;
+    return m->m.bytes - at < TIARA_GPU_PIECE_BYTES ? m->m.bytes - at : TIARA_GPU_PIECE_BYTES;
 }
 
-static struct tiara_gpu_room *piece_room(struct tiara_gpu_message *m, size_t i)
+static struct tiara_gpu_bounce *piece_bounce(struct tiara_gpu_message *m, size_t i)
 {
-    return &m->room[i % 2];
+    return &m->bounce[i % 2];
 }
 
-/* Starts the copy of piece @i between device memory and its room. */
+/* Starts the copy of piece @i between device memory and its bounce buffer. */
 static enum tiara_err copy_start(
     struct tiara_gpu_message *m, const struct tiara_gpu_net *net, size_t i)
 {
-    struct tiara_gpu_room *room = piece_room(m, i);
-    char *at = m->at + i * TIARA_GPU_PIECE_BYTES;
-    cudaStream_t stream = m->sends ? net->down : net->up;
+    struct tiara_gpu_bounce *bounce = piece_bounce(m, i);
+    char *at = m->m.at + i * TIARA_GPU_PIECE_BYTES;
+    cudaStream_t stream = m->m.sends ? net->down : net->up;
     cudaError_t code;
     enum tiara_err err;
 
-    room->range = tiara_gpu_range_begin(TIARA_GPU_RANGE_COPY);
-    if (m->sends)
-        code = cudaMemcpyAsync(room->at, at, piece_bytes(m, i), cudaMemcpyDeviceToHost, stream);
+    bounce->range = tiara_gpu_range_begin(TIARA_GPU_RANGE_COPY);
+    if (m->m.sends)
+        code = cudaMemcpyAsync(bounce->at, at, piece_bytes(m, i), cudaMemcpyDeviceToHost, stream);
     else
-        code = cudaMemcpyAsync(at, room->at, piece_bytes(m, i), cudaMemcpyHostToDevice, stream);
+        code = cudaMemcpyAsync(at, bounce->at, piece_bytes(m, i), cudaMemcpyHostToDevice, stream);
     err = tiara_gpu_ok(code, "cudaMemcpyAsync");
     if (err == TIARA_OK)
-        err = tiara_gpu_ok(cudaEventRecord(room->copied, stream), "cudaEventRecord");
+        err = tiara_gpu_ok(cudaEventRecord(bounce->copied, stream), "cudaEventRecord");
     return err;
 }
 
 static enum tiara_err copy_test(struct tiara_gpu_message *m, size_t i, bool *done_out)
 {
-    struct tiara_gpu_room *room = piece_room(m, i);
-    enum tiara_err err = tiara_gpu_event_test(room->copied, done_out);
+    struct tiara_gpu_bounce *bounce = piece_bounce(m, i);
+    enum tiara_err err = tiara_gpu_event_test(bounce->copied, done_out);
 
     if (err == TIARA_OK && *done_out)
-        tiara_gpu_range_end(room->range);
+        tiara_gpu_range_end(bounce->range);
     return err;
 }
 
@@ -172,19 +172,18 @@ static enum tiara_err copy_test(struct tiara_gpu_message *m, size_t i, bool *don
 static enum tiara_err net_start(
     struct tiara_gpu_message *m, const struct tiara_gpu_net *net, size_t i)
 {
-    struct tiara_gpu_room *room = piece_room(m, i);
-    size_t bytes = piece_bytes(m, i);
+    struct tiara_gpu_bounce *bounce = piece_bounce(m, i);
+    struct tiara_message piece = m->m;
 
-    room->req = (struct tiara_xport_req){.peer = m->peer, .len = bytes};
-    if (m->sends)
-        return net->xport->send(net->obj, m->peer, m->tag, room->at, bytes, &room->req);
-    return net->xport->recv(net->obj, m->peer, m->tag, room->at, bytes, &room->req);
+    piece.at = bounce->at;
+    piece.bytes = piece_bytes(m, i);
+    return tiara_message_start(&piece, net->xport, net->obj, &bounce->req);
 }
 
 static enum tiara_err net_test(
     struct tiara_gpu_message *m, const struct tiara_gpu_net *net, size_t i, bool *done_out)
 {
-    struct tiara_xport_req *req = &piece_room(m, i)->req;
+    struct tiara_xport_req *req = &piece_bounce(m, i)->req;
     enum tiara_err err = TIARA_OK;
 
     if (!req->done)
@@ -197,13 +196,13 @@ static enum tiara_err net_test(
 static enum tiara_err stage_start(
     struct tiara_gpu_message *m, const struct tiara_gpu_net *net, size_t i, bool first)
 {
-    return m->sends == first ? copy_start(m, net, i) : net_start(m, net, i);
+    return m->m.sends == first ? copy_start(m, net, i) : net_start(m, net, i);
 }
 
 static enum tiara_err stage_test(
     struct tiara_gpu_message *m, const struct tiara_gpu_net *net, size_t i, bool first, bool *done)
 {
-    return m->sends == first ? copy_test(m, i, done) : net_test(m, net, i, done);
+    return m->m.sends == first ? copy_test(m, i, done) : net_test(m, net, i, done);
 }
 
 /* ---- messages ---- */
@@ -211,7 +210,7 @@ static enum tiara_err stage_test(
 /* Whether all pieces of @m have been handed to the transport. */
 static bool is_posted(const struct tiara_gpu_message *m)
 {
-    return m->done || m->direct || (m->sends ? m->moved : m->started) == m->npieces;
+    return m->done || m->direct || (m->m.sends ? m->moved : m->started) == m->npieces;
 }
 
 /* Moves a staged message. @may_post: the transport may have its next piece. */
@@ -228,7 +227,7 @@ static enum tiara_err drive_pieces(
         m->finished++;
         *moved = true;
     }
-    while (err == TIARA_OK && m->moved < m->started && (may_post || !m->sends)) {
+    while (err == TIARA_OK && m->moved < m->started && (may_post || !m->m.sends)) {
         err = stage_test(m, net, m->moved, true, &done);
         if (err != TIARA_OK || !done)
             break;
@@ -237,7 +236,7 @@ static enum tiara_err drive_pieces(
         *moved = true;
     }
     while (err == TIARA_OK && m->started < m->npieces && m->started < m->finished + 2 &&
-           (may_post || m->sends)) {
+           (may_post || m->m.sends)) {
         err = stage_start(m, net, m->started, true);
         m->started += err == TIARA_OK;
         *moved = true;
@@ -274,55 +273,40 @@ static bool is_next(const struct tiara_gpu_mail *mail, int ordinal)
     for (int i = mail->done; i < ordinal; i++) {
         const struct tiara_gpu_message *before = &mail->of[i % mail->window];
 
-        if (before->peer == m->peer && before->sends == m->sends && !is_posted(before))
+        if (before->m.peer == m->m.peer && before->m.sends == m->m.sends && !is_posted(before))
             return false;
     }
     return true;
 }
 
-static enum tiara_err start_direct(struct tiara_gpu_message *m, const struct tiara_gpu_net *net)
-{
-    enum tiara_err err;
-
-    m->req = (struct tiara_xport_req){.peer = m->peer, .len = m->bytes};
-    if (m->sends)
-        err = net->xport->send(net->obj, m->peer, m->tag, m->at, m->bytes, &m->req);
-    else
-        err = net->xport->recv(net->obj, m->peer, m->tag, m->at, m->bytes, &m->req);
-    m->done = m->req.done;
-    return err;
-}
-
-enum tiara_err tiara_gpu_mail_start(
-    struct tiara_gpu_mail *mail, const struct tiara_gpu_net *net, const struct tiara_gpu_letter *l)
+enum tiara_err tiara_gpu_mail_start(struct tiara_gpu_mail *mail, const struct tiara_gpu_net *net,
+    const struct tiara_message *message, bool direct)
 {
     struct tiara_gpu_message *m = &mail->of[mail->started % mail->window];
     bool moved = false;
     enum tiara_err err;
 
     tiara_assert(mail->started - mail->done < mail->window);
-    m->sends = l->sends;
-    m->direct = l->direct;
-    m->peer = l->peer;
-    m->tag = l->tag;
-    m->at = l->at;
-    m->bytes = l->bytes;
-    m->npieces = (l->bytes + TIARA_GPU_PIECE_BYTES - 1) / TIARA_GPU_PIECE_BYTES;
+    m->m = *message;
+    m->direct = direct;
+    m->npieces = (m->m.bytes + TIARA_GPU_PIECE_BYTES - 1) / TIARA_GPU_PIECE_BYTES;
     m->started = m->moved = m->finished = 0;
-    m->done = l->bytes == 0;
+    m->done = m->m.bytes == 0;
     if (m->done) {
         mail->started++;
         return TIARA_OK;
     }
     m->range = tiara_gpu_range_begin(TIARA_GPU_RANGE_NET);
-    if (m->direct)
-        err = start_direct(m, net);
-    else
+    if (direct) {
+        err = tiara_message_start(&m->m, net->xport, net->obj, &m->req);
+        m->done = m->req.done;
+    } else {
         err = drive_pieces(m, net, is_next(mail, mail->started), &moved);
+    }
     if (m->done)
         tiara_gpu_range_end(m->range);
     /* A message whose start failed may have pieces in flight: it is there to be cancelled. */
-    if (err == TIARA_OK || !m->direct)
+    if (err == TIARA_OK || !direct)
         mail->started++;
     return err;
 }
@@ -346,13 +330,14 @@ void tiara_gpu_mail_cancel(struct tiara_gpu_mail *mail, const struct tiara_gpu_n
     for (int i = mail->done; i < mail->started; i++) {
         struct tiara_gpu_message *m = &mail->of[i % mail->window];
         /* Pieces that the transport has. */
-        size_t first = m->sends ? m->finished : m->moved, end = m->sends ? m->moved : m->started;
+        size_t first = m->m.sends ? m->finished : m->moved,
+               end = m->m.sends ? m->moved : m->started;
 
         if (m->direct && !m->req.done)
             net->xport->cancel(net->obj, &m->req);
         for (; !m->direct && first < end; first++)
-            if (!piece_room(m, first)->req.done)
-                net->xport->cancel(net->obj, &piece_room(m, first)->req);
+            if (!piece_bounce(m, first)->req.done)
+                net->xport->cancel(net->obj, &piece_bounce(m, first)->req);
     }
     mail->started = mail->done = 0;
 }

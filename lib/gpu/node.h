@@ -15,6 +15,7 @@
 #ifndef TIARA_GPU_NODE_H
 #define TIARA_GPU_NODE_H
 
+#include "exec/sched.h"
 #include "gpu/cuda.h"
 #include "gpu/gpu.h"
 #include "gpu/segment.h"
@@ -81,23 +82,21 @@ void tiara_gpu_program_destroy(struct tiara_gpu_program *program);
  * A piece of a message in pinned memory. A send copies it down, then sends it; a receive receives
  * it, then copies it up.
  */
-struct tiara_gpu_room {
+struct tiara_gpu_bounce {
     char *at;
     cudaEvent_t copied;
     struct tiara_xport_req req;
     uint64_t range;
 };
 
-/* A message in flight. Pieces go round two rooms: started >= moved >= finished >= started - 2. */
+/* A message in flight. Pieces go round two bounce buffers: started >= moved >= finished >=
+ * started - 2. */
 struct tiara_gpu_message {
-    struct tiara_gpu_room room[2];
+    struct tiara_gpu_bounce bounce[2];
+    struct tiara_message m; /* in device memory */
     struct tiara_xport_req req; /* of a direct message */
     uint64_t range;
-    bool sends, direct, done;
-    int peer;
-    uint32_t tag;
-    char *at; /* device memory */
-    size_t bytes;
+    bool direct, done;
     size_t npieces;
     size_t started; /* pieces: copy down started; receive posted */
     size_t moved; /* pieces: send posted; copy up started */
@@ -124,34 +123,26 @@ struct tiara_gpu_net {
 };
 
 /*
- * Rooms for messages of up to @bytes, @window at a time, in each of TIARA_KERNEL_SLOTS slots:
- * pinned memory and events. Keeps what is there when it is large enough. No message may be in
- * flight. Errors: TIARA_ERR_NOMEM, TIARA_ERR_SYS.
+ * Bounce buffers for messages of up to @bytes, @window at a time, in each of TIARA_KERNEL_SLOTS
+ * slots: pinned memory and events. Keeps what is there when it is large enough. No message may be
+ * in flight. Errors: TIARA_ERR_NOMEM, TIARA_ERR_SYS.
  */
 TIARA_MUST_USE enum tiara_err tiara_gpu_mail_reserve(
     struct tiara_gpu_node *node, int window, size_t bytes);
 void tiara_gpu_mail_release(struct tiara_gpu_node *node);
 
 /*
- * Starts message number mail->started to or from @peer: @bytes at @at in device memory, which is
- * borrowed until it is complete. @direct: the transport takes device memory. Zero bytes are
- * complete at once. Errors: TIARA_ERR_SYS, those of the transport.
+ * Starts @m as message number mail->started. @direct: the transport takes device memory. Zero bytes
+ * are complete at once. Errors: TIARA_ERR_SYS, those of the transport.
  */
-struct tiara_gpu_letter {
-    bool sends, direct;
-    int peer;
-    uint32_t tag;
-    char *at;
-    size_t bytes;
-};
-TIARA_MUST_USE enum tiara_err tiara_gpu_mail_start(
-    struct tiara_gpu_mail *mail, const struct tiara_gpu_net *net, const struct tiara_gpu_letter *l);
+TIARA_MUST_USE enum tiara_err tiara_gpu_mail_start(struct tiara_gpu_mail *mail,
+    const struct tiara_gpu_net *net, const struct tiara_message *m, bool direct);
 /* Moves all messages in flight as far as they go, and mail->done over those that are complete.
  * *@moved: something moved. */
 TIARA_MUST_USE enum tiara_err tiara_gpu_mail_drive(
     struct tiara_gpu_mail *mail, const struct tiara_gpu_net *net, bool *moved);
-/* After an error: nothing of the transport writes into a room, or into device memory, from here on.
- * Copies may still run. */
+/* After an error: the transport writes into no bounce buffer or device memory from here on. Copies
+ * may still run. */
 void tiara_gpu_mail_cancel(struct tiara_gpu_mail *mail, const struct tiara_gpu_net *net);
 
 /* ---- launches: launch.c ---- */
@@ -165,10 +156,6 @@ struct tiara_gpu_shape {
     size_t stripe; /* elements */
     unsigned nblocks, nthreads; /* of the grid */
 };
-
-/* Elements of each block but the last of a chunk of @count elements; of each in reduce-scatter and
- * all-gather. */
-size_t tiara_gpu_block_len(const struct tiara_exec_call *call, size_t count);
 
 /* Elements of a chunk: as the call says, but no more than fit into a cell. 0: no chunk fits. */
 size_t tiara_gpu_chunk_elems(const struct tiara_gpu_node *node, const struct tiara_exec_call *call);
@@ -214,8 +201,8 @@ struct tiara_gpu_scratch {
 
 /* Pinned memory of messages. What was too small is kept: to free it would wait for the device,
  * where a gate may hold a stream. */
-struct tiara_gpu_rooms {
-    struct tiara_gpu_rooms *next;
+struct tiara_gpu_pinned {
+    struct tiara_gpu_pinned *next;
     void *at;
 };
 
@@ -235,8 +222,8 @@ struct tiara_gpu_node {
     struct tiara_gpu_scratch *scratch;
     struct tiara_gpu_slot slot[TIARA_KERNEL_SLOTS];
     cudaStream_t down, up;
-    struct tiara_gpu_rooms *rooms; /* the first is in use */
-    size_t room_bytes; /* of one */
+    struct tiara_gpu_pinned *pinned; /* the first is in use, for bounce buffers */
+    size_t bounce_bytes; /* of one */
     int capacity; /* thread blocks that can run at the same time; agreed */
     cudaEvent_t enqueued; /* behind the last enqueued call */
     bool has_enqueued; /* @enqueued has been recorded */

@@ -49,7 +49,7 @@ static int later(int a, int b)
     return a > b ? a : b;
 }
 
-/* The action that is appended next; there is room: see tiara_gpu_tables_init. */
+/* The action that is appended next; there is space: see tiara_gpu_tables_init. */
 static struct tiara_gpu_action *append(struct cutter *c, enum tiara_gpu_action_kind kind, int op)
 {
     struct tiara_gpu_action *a = &c->t->actions[c->t->nactions++];
@@ -395,7 +395,7 @@ static void measure(const struct tiara_gpu_node *node, const struct tiara_exec_c
     size_t *scratch_out, size_t *message_out)
 {
     const struct tiara_plan *plan = call->plan;
-    size_t chunk = tiara_gpu_chunk_elems(node, call), len = tiara_gpu_block_len(call, chunk);
+    size_t chunk = tiara_gpu_chunk_elems(node, call), len = tiara_exec_block_len(call, chunk);
     size_t slots = (size_t)(call->slots > LEAST_SLOTS ? call->slots : LEAST_SLOTS);
     int blocks = 0;
 
@@ -463,5 +463,5 @@ bool tiara_gpu_node_is_prepared(
     message = message < TIARA_GPU_PIECE_BYTES ? message : TIARA_GPU_PIECE_BYTES;
     return p && (scratch == 0 || (node->scratch && node->scratch->bytes >= scratch)) &&
            (p->tables.window == 0 ||
-               (p->tables.window <= node->slot[0].mail.window && message <= node->room_bytes));
+               (p->tables.window <= node->slot[0].mail.window && message <= node->bounce_bytes));
 }

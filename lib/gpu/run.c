@@ -1,17 +1,15 @@
 /*
  * Calls to their end: the host's part of the device executor.
  *
- * As in exec/exec.c, nothing here waits but the call itself, with advance() as the condition: it
- * takes each chunk in flight, oldest first, as far through its actions as messages and events
- * allow. A chunk has a slot, and the slot a stream, so that chunks overlap. On one node there are
- * no messages: the whole vector is one launch, whose thread blocks take the chunks by themselves.
+ * Nothing here waits but the call itself: the scheduler of the host executor (exec/sched.c) takes
+ * each chunk in flight as far through its actions as messages and events allow. A chunk has a slot,
+ * and the slot a stream, so that chunks overlap. On one node there are no messages: the whole
+ * vector is one launch, whose thread blocks take the chunks by themselves.
  *
  * After an error the kernels are told to end, and waited for, so that nothing works in the caller's
  * memory when its call returns.
  */
-#include "base/block.h"
 #include "base/log.h"
-#include "exec/exec.h"
 #include "gpu/node.h"
 #include "gpu/range.h"
 #include <string.h>
@@ -21,18 +19,15 @@
 #define END_S 10
 
 struct chunk {
-    bool active;
-    size_t first, count; /* elements of the vector, or of each block */
+    struct tiara_part part;
     int at; /* next action */
     bool launched; /* the slot's stream may be busy */
-    uint32_t tag;
     uint64_t range;
 };
 
 struct run {
+    struct tiara_sched s; /* the first, so that it can be found from it */
     struct tiara_gpu_node *node;
-    struct tiara_exec *x;
-    const struct tiara_exec_call *call;
     const struct tiara_gpu_call *gpu;
     const struct tiara_gpu_program *program;
     struct tiara_gpu_shape shape;
@@ -40,77 +35,59 @@ struct run {
     struct tiara_gpu_net net;
     bool whole; /* one launch */
     bool greeted; /* the first launch of the call is on its way */
-    size_t nchunks, next_chunk, oldest;
-    enum tiara_err err;
     struct chunk chunk[TIARA_KERNEL_SLOTS];
 };
+_Static_assert(TIARA_KERNEL_SLOTS <= TIARA_SLOTS, "the scheduler has a place for each slot");
 
-/* ---- memory of messages ---- */
-
-/* Where @slice, which holds blocks @block .., lies in device memory for the chunk in @slot. False:
- * its blocks lie apart. */
-static bool locate(const struct run *r, int slot, const struct tiara_slice *slice, int block,
-    struct tiara_gpu_letter *to)
+static struct run *run_of(struct tiara_sched *s)
 {
-    const struct tiara_exec_call *call = r->call;
-    const struct chunk *c = &r->chunk[slot];
-    size_t es = call->elem_size, len = tiara_gpu_block_len(call, c->count);
-    size_t n = (size_t)slice->count, first = (size_t)slice->first;
-    bool user = slice->buf == TIARA_BUF_IN || slice->buf == TIARA_BUF_OUT;
-    int64_t stride = slice->buf == TIARA_BUF_IN ? r->args.in_stride : r->args.out_stride;
-    size_t offset = len * first, end = len * (size_t)(block + slice->count);
-
-    if (user && stride >= 0)
-        offset = (size_t)stride * first;
-    if (slice->buf == TIARA_BUF_CELL)
-        to->at = r->args.peer[r->x->node_index[slice->owner]].segment +
-                 tiara_kernel_cell_at(slot, r->args.cell_bytes);
-    else if (slice->buf == TIARA_BUF_TMP)
-        to->at = r->args.tmp + (size_t)slot * r->args.tmp_bytes;
-    else
-        to->at =
-            (slice->buf == TIARA_BUF_IN ? (char *)(uintptr_t)call->in : call->out) + c->first * es;
-    to->at += offset * es;
-    to->bytes = n * len * es;
-    if (call->plan->coll == TIARA_COLL_ALLREDUCE && end > c->count)
-        to->bytes = len * (size_t)block < c->count ? (c->count - len * (size_t)block) * es : 0;
-    return !(user && stride >= 0 && n > 1 && c->count != call->count);
+    return (struct run *)(void *)s;
 }
 
-static enum tiara_err start_message(struct run *r, int slot, const struct tiara_op *op)
-{
-    struct tiara_exec *x = r->x;
-    bool sends = op->kind == TIARA_OP_SEND;
-    const struct tiara_slice *slice = sends ? &r->call->plan->srcs[op->src] : &op->dst;
-    struct tiara_gpu_letter letter = {.sends = sends,
-        .direct = r->gpu->direct,
-        .peer = x->net_rank ? x->net_rank[op->peer] : op->peer,
-        .tag = r->chunk[slot].tag};
+/* ---- messages ---- */
 
-    if (!locate(r, slot, slice, op->block, &letter)) {
-        tiara_error("a message cannot be sent from, or received into, blocks that lie apart");
-        return TIARA_ERR_PLAN;
-    }
-    return tiara_gpu_mail_start(&r->node->slot[slot].mail, &r->net, &letter);
+/* Where @slice, which holds blocks @block .., lies in device memory for @part. */
+static struct tiara_place locate(
+    const struct run *r, const struct tiara_part *part, const struct tiara_slice *slice, int block)
+{
+    const struct tiara_exec_call *call = r->s.call;
+    char *base;
+
+    if (slice->buf == TIARA_BUF_CELL)
+        base = r->args.peer[r->s.x->node_index[slice->owner]].segment +
+               tiara_kernel_cell_at(part->slot, r->args.cell_bytes);
+    else if (slice->buf == TIARA_BUF_TMP)
+        base = r->args.tmp + (size_t)part->slot * r->args.tmp_bytes;
+    else
+        base = slice->buf == TIARA_BUF_IN ? (char *)(uintptr_t)call->in : call->out;
+    return tiara_part_place(call, part, slice, block, base,
+        slice->buf == TIARA_BUF_CELL || slice->buf == TIARA_BUF_TMP);
+}
+
+static enum tiara_err start_message(
+    struct run *r, const struct tiara_part *part, const struct tiara_op *op)
+{
+    const struct tiara_slice *slice = tiara_message_slice(r->s.call->plan, op);
+    struct tiara_place place = locate(r, part, slice, op->block);
+    struct tiara_message m;
+    enum tiara_err err = tiara_message_of(r->s.x, part, op, &place, &m);
+
+    if (err != TIARA_OK)
+        return err;
+    return tiara_gpu_mail_start(&r->node->slot[part->slot].mail, &r->net, &m, r->gpu->direct);
 }
 
 /* ---- a chunk ---- */
 
-static void start_chunk(struct run *r, int slot)
+static void start_chunk(struct tiara_sched *s, const struct tiara_part *part)
 {
-    const struct tiara_exec_call *call = r->call;
-    struct chunk *c = &r->chunk[slot];
+    struct run *r = run_of(s);
+    struct tiara_gpu_mail *mail = &r->node->slot[part->slot].mail;
 
-    *c = (struct chunk){.active = true, .count = call->count};
-    if (!r->whole) {
-        c->first = r->next_chunk * r->shape.chunk;
-        c->count =
-            call->count - c->first < r->shape.chunk ? call->count - c->first : r->shape.chunk;
-    }
-    c->tag = tiara_exec_tag(r->x->tag_bits, r->x->chunk_seq, call->digest);
-    r->x->chunk_seq += r->whole ? r->shape.nchunks : 1;
-    r->node->slot[slot].mail.started = r->node->slot[slot].mail.done = 0;
-    r->next_chunk++;
+    r->chunk[part->slot] = (struct chunk){.part = *part};
+    if (r->whole) /* counted as the host executor counts them */
+        s->x->chunk_seq += r->shape.nchunks - 1;
+    mail->started = mail->done = 0;
 }
 
 /* A launch that would do nothing: the greeting of a later chunk, or the end of one that has no
@@ -131,9 +108,9 @@ static enum tiara_err launch(struct run *r, int slot, const struct tiara_gpu_act
     if (is_needless(r, a))
         return TIARA_OK;
     if (r->whole)
-        tiara_gpu_args_whole(&r->args, r->call, &r->shape);
+        tiara_gpu_args_whole(&r->args, r->s.call, &r->shape);
     else
-        tiara_gpu_args_chunk(&r->args, r->call, c->first, c->count, slot);
+        tiara_gpu_args_chunk(&r->args, r->s.call, c->part.first, c->part.count, slot);
     tiara_gpu_args_action(&r->args, a);
     if (!r->greeted)
         r->args.flags |= TIARA_KERNEL_FIRST;
@@ -155,10 +132,10 @@ static bool are_launches_over(struct run *r, int slot)
 
     if (!c->launched)
         return true;
-    r->err = tiara_gpu_event_test(r->node->slot[slot].launched, &done);
-    if (r->err == TIARA_OK)
-        r->err = tiara_gpu_node_status(r->node);
-    if (r->err != TIARA_OK || !done)
+    r->s.err = tiara_gpu_event_test(r->node->slot[slot].launched, &done);
+    if (r->s.err == TIARA_OK)
+        r->s.err = tiara_gpu_node_status(r->node);
+    if (r->s.err != TIARA_OK || !done)
         return false;
     tiara_gpu_range_end(c->range);
     c->launched = false;
@@ -172,62 +149,39 @@ static bool take(struct run *r, int slot, const struct tiara_gpu_action *a)
 
     if (mail->done < a->await || (a->idle && !are_launches_over(r, slot)))
         return false;
-    r->err = a->kind == TIARA_GPU_LAUNCH ? launch(r, slot, a)
-                                         : start_message(r, slot, &r->call->plan->ops[a->first_op]);
+    r->s.err = a->kind == TIARA_GPU_LAUNCH
+                   ? launch(r, slot, a)
+                   : start_message(r, &r->chunk[slot].part, &r->s.call->plan->ops[a->first_op]);
     r->chunk[slot].at++;
     return true;
 }
 
-/* Moves one chunk as far as it goes. True when it moved at all. */
-static bool step_chunk(struct run *r, int slot)
+static bool step_chunk(struct tiara_sched *s, int slot, struct tiara_wait_on *on)
 {
+    struct run *r = run_of(s);
     const struct tiara_gpu_tables *t = &r->program->tables;
     struct tiara_gpu_mail *mail = &r->node->slot[slot].mail;
     struct chunk *c = &r->chunk[slot];
     bool moved = false;
 
+    (void)on; /* neither devices nor networks have a word to sleep on */
     for (;;) {
         bool more = false;
 
-        while (r->err == TIARA_OK && c->at < t->nactions && take(r, slot, &t->actions[c->at]))
+        while (r->s.err == TIARA_OK && c->at < t->nactions && take(r, slot, &t->actions[c->at]))
             moved = true;
-        if (r->err == TIARA_OK && mail->done < mail->started)
-            r->err = tiara_gpu_mail_drive(mail, &r->net, &more);
+        if (r->s.err == TIARA_OK && mail->done < mail->started)
+            r->s.err = tiara_gpu_mail_drive(mail, &r->net, &more);
         moved |= more;
-        if (r->err != TIARA_OK)
+        if (r->s.err != TIARA_OK)
             return true;
         if (!more)
             break;
     }
     if (c->at < t->nactions || mail->done < mail->started || !are_launches_over(r, slot))
         return moved;
-    c->active = false;
+    s->busy[slot] = false;
     return true;
-}
-
-/*
- * Tries every chunk in flight, oldest first. True when something moved, failed, or all is finished.
- */
-static bool advance(void *arg, struct tiara_wait_on *on)
-{
-    struct run *r = arg;
-    size_t slots = (size_t)r->shape.slots;
-    bool moved = false;
-
-    (void)on; /* neither devices nor networks have a word to sleep on */
-    for (size_t i = r->oldest; i < r->oldest + slots && i < r->nchunks && r->err == TIARA_OK; i++) {
-        int slot = (int)(i % slots);
-
-        if (i == r->next_chunk) {
-            start_chunk(r, slot);
-            moved = true;
-        }
-        if (r->chunk[slot].active)
-            moved |= step_chunk(r, slot);
-    }
-    while (r->oldest < r->next_chunk && !r->chunk[r->oldest % slots].active)
-        r->oldest++;
-    return moved || r->err != TIARA_OK || r->oldest == r->nchunks;
 }
 
 /* ---- the end ---- */
@@ -270,12 +224,16 @@ static void give_up(struct tiara_gpu_node *node)
         tiara_error("kernels of a call that failed did not end within %d s", END_S);
 }
 
-static void cancel_messages(struct run *r)
+/* Its kernels are ended by give_up(), with those of all chunks. */
+static void drain_chunk(struct tiara_sched *s, int slot)
 {
-    for (int slot = 0; slot < TIARA_KERNEL_SLOTS; slot++)
-        if (r->chunk[slot].active && r->program->tables.window > 0)
-            tiara_gpu_mail_cancel(&r->node->slot[slot].mail, &r->net);
+    struct run *r = run_of(s);
+
+    tiara_gpu_mail_cancel(&r->node->slot[slot].mail, &r->net);
 }
+
+static const struct tiara_sched_ops device_ops = {
+    .start = start_chunk, .step = step_chunk, .drain = drain_chunk};
 
 static enum tiara_err run_chunks(struct run *r)
 {
@@ -283,12 +241,10 @@ static enum tiara_err run_chunks(struct run *r)
 
     for (int i = 0; i < r->shape.slots && err == TIARA_OK; i++)
         err = tiara_gpu_node_order(r->node, r->node->slot[i].stream);
-    while (err == TIARA_OK && r->oldest < r->nchunks) {
-        err = tiara_wait(r->x->wait, advance, r);
-        err = tiara_err_first(err, r->err);
-    }
+    if (err == TIARA_OK)
+        err = tiara_sched_run(&r->s);
     if (err != TIARA_OK) {
-        cancel_messages(r);
+        tiara_sched_drain(&r->s);
         give_up(r->node);
     }
     return err;
@@ -317,7 +273,7 @@ static size_t span(const struct tiara_exec_call *call, int64_t stride)
 
 static enum tiara_err export_buffers(const struct run *r, struct buffers *mine)
 {
-    const struct tiara_exec_call *call = r->call;
+    const struct tiara_exec_call *call = r->s.call;
     enum tiara_err err = tiara_gpu_export(call->in, span(call, r->args.in_stride), &mine->in);
 
     if (err == TIARA_OK)
@@ -359,7 +315,7 @@ static enum tiara_err map_peer(
 static enum tiara_err map_buffers(struct run *r, struct mappings *maps)
 {
     struct tiara_xport_group *group = &r->node->group;
-    struct buffers mine = {.digest = r->call->digest}, all[TIARA_KERNEL_PEERS];
+    struct buffers mine = {.digest = r->s.call->digest}, all[TIARA_KERNEL_PEERS];
     enum tiara_err err;
 
     mine.err = export_buffers(r, &mine);
@@ -393,7 +349,10 @@ static struct tiara_gpu_net net_of(const struct tiara_gpu_node *node, const stru
 enum tiara_err tiara_gpu_run_plan(struct tiara_gpu_node *node, struct tiara_exec *x,
     const struct tiara_exec_call *call, const struct tiara_gpu_call *gpu)
 {
-    struct run r = {.node = node, .x = x, .call = call, .gpu = gpu, .net = net_of(node, x)};
+    struct run r = {.s = {.ops = &device_ops, .x = x, .call = call},
+        .node = node,
+        .gpu = gpu,
+        .net = net_of(node, x)};
     struct mappings maps = {0};
     bool single = call->plan->single_copy;
     enum tiara_err err;
@@ -405,7 +364,9 @@ enum tiara_err tiara_gpu_run_plan(struct tiara_gpu_node *node, struct tiara_exec
     err = tiara_gpu_shape_init(&r.shape, node, call, gpu, r.whole);
     if (err != TIARA_OK)
         return err;
-    r.nchunks = r.whole ? 1 : r.shape.nchunks;
+    r.s.chunk_elems = r.whole ? call->count : r.shape.chunk;
+    r.s.nchunks = r.whole ? 1 : r.shape.nchunks;
+    r.s.window = r.s.nslots = r.shape.slots;
     tiara_gpu_args_init(&r.args, node, r.program, call, gpu, &r.shape);
     if (single)
         err = map_buffers(&r, &maps);

@@ -182,7 +182,7 @@ static inline void gpu_vmm_unmap(struct tiara_expect *e, const struct gpu_vmm *v
     EXPECT(e, GPU_DRIVER(cuMemUnmap, 10020)(at, vmm->piece_bytes) == CUDA_SUCCESS);
 }
 
-/* @pieces of the smallest size; room for GPU_PIECES. */
+/* @pieces of the smallest size; space for GPU_PIECES. */
 static inline void gpu_vmm_make(
     struct tiara_expect *e, struct gpu_vmm *vmm, int device, int pieces, bool can_share)
 {

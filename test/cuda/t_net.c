@@ -88,7 +88,7 @@ START_TEST(test_net_every_algorithm_and_layout_computes)
 }
 END_TEST
 
-/* Messages of more pieces than a message has rooms, two levels, several chunks. */
+/* Messages of more pieces than a message has bounce buffers, two levels, several chunks. */
 static void play_large(struct gpu_actor *a, void *arg)
 {
     static const struct tiara_algo_opts opts = {.coll = TIARA_COLL_ALLREDUCE};
@@ -124,31 +124,31 @@ END_TEST
 
 /* ---- messages by themselves ---- */
 
-#define NLETTERS 7
+#define NMESSAGES 7
 
 /*
- * Rank 0's letters to rank 1, and as many back; several in flight, of all lengths around a piece.
+ * Rank 0's messages to rank 1, and as many back; several in flight, of all lengths around a piece.
  */
-static const size_t letters[NLETTERS] = {0, 1, TIARA_GPU_PIECE_BYTES, TIARA_GPU_PIECE_BYTES + 1,
+static const size_t messages[NMESSAGES] = {0, 1, TIARA_GPU_PIECE_BYTES, TIARA_GPU_PIECE_BYTES + 1,
     5 * TIARA_GPU_PIECE_BYTES + 12345, 100, 3 * TIARA_GPU_PIECE_BYTES};
 
-static unsigned char letter_byte(int rank, int letter, size_t at)
+static unsigned char message_byte(int rank, int message, size_t at)
 {
-    return (unsigned char)tiara_test_bits(rank * NLETTERS + letter, at / 8);
+    return (unsigned char)tiara_test_bits(rank * NMESSAGES + message, at / 8);
 }
 
-/* Sends from, or receives into, room number @i of @buf. */
-static enum tiara_err start_letter(
+/* Sends from, or receives into, message number @i / 2 at @at. */
+static enum tiara_err start_message(
     struct tiara_gpu_mail *mail, const struct tiara_gpu_net *net, int peer, int i, char *at)
 {
-    struct tiara_gpu_letter l = {
-        .sends = i % 2 == 0, .peer = peer, .tag = 7, .at = at, .bytes = letters[i / 2]};
+    struct tiara_message m = {
+        .sends = i % 2 == 0, .peer = peer, .tag = 7, .at = at, .bytes = messages[i / 2]};
 
-    return tiara_gpu_mail_start(mail, net, &l);
+    return tiara_gpu_mail_start(mail, net, &m, false);
 }
 
-/* All letters, at most a window at a time; a rank looks after its messages more or less often. */
-static void exchange_letters(struct gpu_actor *a, char *const *at, int window)
+/* All messages, at most a window at a time; a rank looks after its messages more or less often. */
+static void exchange_messages(struct gpu_actor *a, char *const *at, int window)
 {
     struct tiara_gpu_mail *mail = &a->node->slot[1].mail;
     struct tiara_gpu_net net = {&sockets_xport, &a->sockets, a->node->down, a->node->up};
@@ -159,10 +159,10 @@ static void exchange_letters(struct gpu_actor *a, char *const *at, int window)
     bool moved;
 
     mail->started = mail->done = 0;
-    while (err == TIARA_OK && mail->done < 2 * NLETTERS) {
-        if (next < 2 * NLETTERS && next - mail->done < window &&
+    while (err == TIARA_OK && mail->done < 2 * NMESSAGES) {
+        if (next < 2 * NMESSAGES && next - mail->done < window &&
             tiara_test_random_below(&random, 4) == 0) {
-            err = start_letter(mail, &net, 1 - a->rank, next, at[next]);
+            err = start_message(mail, &net, 1 - a->rank, next, at[next]);
             next++;
         } else if (tiara_test_random_below(&random, 3) == 0) {
             err = tiara_gpu_mail_drive(mail, &net, &moved);
@@ -175,37 +175,37 @@ static void exchange_letters(struct gpu_actor *a, char *const *at, int window)
     EXPECT(&a->e, err == TIARA_OK);
 }
 
-static void play_letters(struct gpu_actor *a, void *arg)
+static void play_messages(struct gpu_actor *a, void *arg)
 {
     const int window = *(const int *)arg;
-    char *at[2 * NLETTERS], *host = malloc(letters[4] + 1);
+    char *at[2 * NMESSAGES], *host = malloc(messages[4] + 1);
     size_t wrong = 0;
 
-    EXPECT(&a->e, tiara_gpu_mail_reserve(a->node, window, letters[4]) == TIARA_OK);
-    for (int i = 0; i < 2 * NLETTERS; i++) {
-        EXPECT_CUDA(&a->e, cudaMalloc((void **)&at[i], letters[i / 2] + 1));
-        for (size_t k = 0; k <= letters[i / 2]; k++)
-            host[k] = (char)(i % 2 ? 0 : letter_byte(a->rank, i / 2, k));
-        EXPECT_CUDA(&a->e, cudaMemcpy(at[i], host, letters[i / 2] + 1, cudaMemcpyHostToDevice));
+    EXPECT(&a->e, tiara_gpu_mail_reserve(a->node, window, messages[4]) == TIARA_OK);
+    for (int i = 0; i < 2 * NMESSAGES; i++) {
+        EXPECT_CUDA(&a->e, cudaMalloc((void **)&at[i], messages[i / 2] + 1));
+        for (size_t k = 0; k <= messages[i / 2]; k++)
+            host[k] = (char)(i % 2 ? 0 : message_byte(a->rank, i / 2, k));
+        EXPECT_CUDA(&a->e, cudaMemcpy(at[i], host, messages[i / 2] + 1, cudaMemcpyHostToDevice));
     }
-    exchange_letters(a, at, window);
-    for (int i = 1; i < 2 * NLETTERS; i += 2) {
-        EXPECT_CUDA(&a->e, cudaMemcpy(host, at[i], letters[i / 2] + 1, cudaMemcpyDeviceToHost));
-        for (size_t k = 0; k < letters[i / 2]; k++)
-            wrong += (unsigned char)host[k] != letter_byte(1 - a->rank, i / 2, k);
-        wrong += host[letters[i / 2]] != 0;
+    exchange_messages(a, at, window);
+    for (int i = 1; i < 2 * NMESSAGES; i += 2) {
+        EXPECT_CUDA(&a->e, cudaMemcpy(host, at[i], messages[i / 2] + 1, cudaMemcpyDeviceToHost));
+        for (size_t k = 0; k < messages[i / 2]; k++)
+            wrong += (unsigned char)host[k] != message_byte(1 - a->rank, i / 2, k);
+        wrong += host[messages[i / 2]] != 0;
     }
     EXPECT(&a->e, wrong == 0);
-    for (int i = 0; i < 2 * NLETTERS; i++)
+    for (int i = 0; i < 2 * NMESSAGES; i++)
         EXPECT_CUDA(&a->e, cudaFree(at[i]));
     free(host);
 }
 
 START_TEST(test_net_pieces_of_several_messages_keep_order)
 {
-    int windows[] = {2, 3, 5, 2 * NLETTERS};
+    int windows[] = {2, 3, 5, 2 * NMESSAGES};
     struct gpu_scene s = {
-        .layout = "2x1", .cell_bytes = CELL_BYTES, .play = play_letters, .arg = &windows[_i]};
+        .layout = "2x1", .cell_bytes = CELL_BYTES, .play = play_messages, .arg = &windows[_i]};
 
     ck_assert_int_eq(gpu_scene_run(&s), 0);
 }

@@ -139,8 +139,8 @@ static bool move_host(struct world *w, struct actor *a)
     if (x->kind == TIARA_GPU_MESSAGE) {
         assert_may_start(w, a, x->first_op);
         assert_overtakes_well(w, a, x->first_op);
-        ck_assert_msg(a->started - a->ncomplete < a->tables.window, "%s: rank %d needs more rooms",
-            w->what, a->plan->rank);
+        ck_assert_msg(a->started - a->ncomplete < a->tables.window,
+            "%s: rank %d needs more bounce buffers", w->what, a->plan->rank);
         a->async[a->started++] = x->first_op;
     }
     a->host++;
