@@ -279,18 +279,18 @@ static bool prove_case(
 static bool prove_layout(const struct tiara_algo *algo, const char *text, int *n)
 {
     const struct tiara_algo *const *inter = tiara_algo_table;
-    int nleaders = algo->flags & TIARA_ALGO_HIER ? 3 : 1;
+    int nleaders = algo->reads & TIARA_ALGO_OPT_LEADERS ? 3 : 1;
     bool is_right = true;
 
     for (int coll = 0; coll <= TIARA_COLL_ALLGATHER; coll++) {
         for (int k = 0; k < nleaders; k++) {
             struct tiara_algo_opts opts = {.coll = (enum tiara_coll)coll, .leaders = k};
-            bool has_rings = algo == &tiara_algo_hier && k == 0;
+            bool has_rings = algo->reads & TIARA_ALGO_OPT_NODE_RING && k == 0;
 
             if (!(algo->colls & (1u << coll)))
                 continue;
             is_right = prove_case(algo, text, &opts, n) && is_right;
-            for (int i = 0; algo == &tiara_algo_hier && inter[i] != NULL; i++) {
+            for (int i = 0; algo->reads & TIARA_ALGO_OPT_INTER && inter[i] != NULL; i++) {
                 opts.inter = inter[i];
                 is_right = prove_case(algo, text, &opts, n) && is_right;
             }

@@ -22,6 +22,19 @@
 #define TIARA_ALGO_ORDERED 0x8u
 /* The same, when the layout is block-placed, inter is ordered and node_ring is not asked for. */
 #define TIARA_ALGO_ORDERED_BLOCK 0x10u
+/* Each element is the left fold over all ranks, for every layout that it accepts: all such
+ * algorithms give the same bits. */
+#define TIARA_ALGO_LEFT_FOLD 0x20u
+/* Of its node peers, a rank reads those next to it in opts->order only. */
+#define TIARA_ALGO_NEIGHBOURS 0x40u
+
+/* The options, as bits of tiara_algo.reads. All generators read coll. */
+#define TIARA_ALGO_OPT_LEADERS 0x1u
+#define TIARA_ALGO_OPT_INTER 0x2u
+#define TIARA_ALGO_OPT_ONE_SHOT 0x4u
+#define TIARA_ALGO_OPT_SINGLE_COPY 0x8u
+#define TIARA_ALGO_OPT_NODE_RING 0x10u
+#define TIARA_ALGO_OPT_ORDER 0x20u
 
 struct tiara_algo;
 
@@ -52,6 +65,7 @@ struct tiara_algo {
     const char *help; /* one line */
     unsigned flags;
     unsigned colls; /* bit (1u << coll) for each collective it can do */
+    unsigned reads; /* the options that its plans depend on */
     /*
      * Builds @plan_out for @rank (which generate initialises and finishes; the caller runs fini
      * also after an error). Errors: TIARA_ERR_UNSUPPORTED (layout or options not for this
@@ -62,6 +76,8 @@ struct tiara_algo {
     /* Fills @cost_out for @layout. May be NULL for hier (its proofs state their own). */
     void (*cost)(const struct tiara_layout *layout, const struct tiara_algo_opts *opts,
         struct tiara_algo_cost *cost_out);
+    /* What @opts make of it, in words for people: "two-shot". NULL: there is nothing to say. */
+    void (*describe)(const struct tiara_algo_opts *opts, char *text, size_t size);
 };
 
 /* Flat, for any number of ranks; all but the ring keep the rank order. The name is the file's. */
@@ -83,6 +99,9 @@ extern const struct tiara_algo tiara_algo_hier_chain;
 extern const struct tiara_algo *const tiara_algo_table[];
 /* By name, or NULL. */
 const struct tiara_algo *tiara_algo_find(const char *name);
+/* Whether @a and @b make the same plans: they may differ in what @algo does not read. */
+bool tiara_algo_opts_same(const struct tiara_algo *algo, const struct tiara_algo_opts *a,
+    const struct tiara_algo_opts *b);
 
 /*
  * Blocks of hier's ALLREDUCE plans with the ring between two or more nodes, of which one has two or

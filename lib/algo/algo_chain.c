@@ -77,7 +77,7 @@ static void cost(const struct tiara_layout *layout, const struct tiara_algo_opts
 const struct tiara_algo tiara_algo_chain = {
     .name = "chain",
     .help = "left fold in rank order, passed from rank to rank and back",
-    .flags = TIARA_ALGO_FLAT | TIARA_ALGO_ORDERED,
+    .flags = TIARA_ALGO_FLAT | TIARA_ALGO_ORDERED | TIARA_ALGO_LEFT_FOLD,
     .colls = COLL_BIT(TIARA_COLL_ALLREDUCE),
     .generate = generate,
     .cost = cost,

@@ -35,6 +35,7 @@
  */
 #include "algo/algo_priv.h"
 #include "base/alloc.h"
+#include <stdio.h>
 
 /* dst <- the fold of block @b of all ranks: the peers' in @peer_buf, the own in IN. */
 static enum tiara_err fold_all(
@@ -139,12 +140,20 @@ static void cost(const struct tiara_layout *layout, const struct tiara_algo_opts
     *cost_out = (struct tiara_algo_cost){0};
 }
 
+static void describe(const struct tiara_algo_opts *opts, char *text, size_t size)
+{
+    snprintf(text, size, "%s%s", opts->one_shot ? "one-shot" : "two-shot",
+        opts->single_copy ? ", single copy" : "");
+}
+
 const struct tiara_algo tiara_algo_direct = {
     .name = "direct",
     .help = "one node: each rank folds its stripe from the peers' exposed buffers",
-    .flags = TIARA_ALGO_NODE | TIARA_ALGO_ORDERED,
+    .flags = TIARA_ALGO_NODE | TIARA_ALGO_ORDERED | TIARA_ALGO_LEFT_FOLD,
     .colls = COLL_BIT(TIARA_COLL_ALLREDUCE) | COLL_BIT(TIARA_COLL_REDUCE_SCATTER) |
              COLL_BIT(TIARA_COLL_ALLGATHER),
+    .reads = TIARA_ALGO_OPT_ONE_SHOT | TIARA_ALGO_OPT_SINGLE_COPY,
     .generate = generate,
     .cost = cost,
+    .describe = describe,
 };

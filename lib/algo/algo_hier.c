@@ -68,6 +68,7 @@
 #include "algo/algo_priv.h"
 #include "base/alloc.h"
 #include "base/block.h"
+#include <stdio.h>
 
 #define INTER_STEP0 3 /* steps before the inter-node part, without a ring */
 
@@ -306,11 +307,12 @@ static enum tiara_err generate(const struct tiara_layout *layout, int rank,
     const struct tiara_algo_opts *opts, struct tiara_plan *plan_out)
 {
     const struct tiara_algo *inter = opts->inter != NULL ? opts->inter : &tiara_algo_ring;
+    const struct tiara_algo_opts alone = {.coll = opts->coll, .order = opts->order};
     enum tiara_err err;
 
     if (layout->nnodes == 1)
         return (opts->node_ring ? &tiara_algo_node_ring : &tiara_algo_direct)
-            ->generate(layout, rank, opts, plan_out);
+            ->generate(layout, rank, &alone, plan_out);
     err = plan_open(&tiara_algo_hier, opts, rank, layout->nranks, layout->nranks, plan_out);
     if (err != TIARA_OK)
         return err;
@@ -330,12 +332,21 @@ static enum tiara_err generate(const struct tiara_layout *layout, int rank,
     return build_allreduce(layout, rank, opts, inter, plan_out);
 }
 
+static void describe(const struct tiara_algo_opts *opts, char *text, size_t size)
+{
+    snprintf(text, size, "leaders per node: %d, between nodes: %s", opts->leaders,
+        opts->inter ? opts->inter->name : "direct");
+}
+
 const struct tiara_algo tiara_algo_hier = {
     .name = "hier",
     .help = "two levels: nodes reduce inside, leaders all-reduce their shards between nodes",
     .flags = TIARA_ALGO_HIER | TIARA_ALGO_ORDERED_BLOCK,
     .colls = COLL_BIT(TIARA_COLL_ALLREDUCE) | COLL_BIT(TIARA_COLL_REDUCE_SCATTER) |
              COLL_BIT(TIARA_COLL_ALLGATHER),
+    .reads = TIARA_ALGO_OPT_LEADERS | TIARA_ALGO_OPT_INTER | TIARA_ALGO_OPT_NODE_RING |
+             TIARA_ALGO_OPT_ORDER,
     .generate = generate,
     .cost = NULL,
+    .describe = describe,
 };

@@ -183,13 +183,14 @@ static enum tiara_err generate(const struct tiara_layout *layout, int rank,
         .local = layout->local_of[rank],
         .leaders = hier_leaders(layout, opts->leaders),
     };
+    const struct tiara_algo_opts plain = {.coll = opts->coll};
     enum tiara_err err;
 
     err = plan_open(&tiara_algo_hier_chain, opts, rank, layout->nranks, f.leaders, plan_out);
     if (err != TIARA_OK)
         return err;
     if (layout->nnodes == 1)
-        return tiara_algo_direct.generate(layout, rank, opts, plan_out);
+        return tiara_algo_direct.generate(layout, rank, &plain, plan_out);
     if (layout->nnodes == layout->nranks)
         return tiara_algo_chain.generate(layout, rank, opts, plan_out);
     return build(&f);
@@ -198,8 +199,9 @@ static enum tiara_err generate(const struct tiara_layout *layout, int rank,
 const struct tiara_algo tiara_algo_hier_chain = {
     .name = "hier-chain",
     .help = "two levels, left fold in rank order for every layout: reproducible, non-commutative",
-    .flags = TIARA_ALGO_HIER | TIARA_ALGO_ORDERED,
+    .flags = TIARA_ALGO_HIER | TIARA_ALGO_ORDERED | TIARA_ALGO_LEFT_FOLD,
     .colls = COLL_BIT(TIARA_COLL_ALLREDUCE),
+    .reads = TIARA_ALGO_OPT_LEADERS,
     .generate = generate,
     .cost = NULL,
 };

@@ -206,9 +206,10 @@ static void cost(const struct tiara_layout *layout, const struct tiara_algo_opts
 const struct tiara_algo tiara_algo_node_ring = {
     .name = "node-ring",
     .help = "one node: stripes go round, each rank reads its left neighbour's exposed buffer only",
-    .flags = TIARA_ALGO_NODE,
+    .flags = TIARA_ALGO_NODE | TIARA_ALGO_NEIGHBOURS,
     .colls = COLL_BIT(TIARA_COLL_ALLREDUCE) | COLL_BIT(TIARA_COLL_REDUCE_SCATTER) |
              COLL_BIT(TIARA_COLL_ALLGATHER),
+    .reads = TIARA_ALGO_OPT_ORDER,
     .generate = generate,
     .cost = cost,
 };

@@ -78,7 +78,7 @@ static void cost(const struct tiara_layout *layout, const struct tiara_algo_opts
 const struct tiara_algo tiara_algo_reduce_bcast = {
     .name = "reduce-bcast",
     .help = "all send to rank 0, which folds and sends back: the baseline",
-    .flags = TIARA_ALGO_FLAT | TIARA_ALGO_ORDERED,
+    .flags = TIARA_ALGO_FLAT | TIARA_ALGO_ORDERED | TIARA_ALGO_LEFT_FOLD,
     .colls = COLL_BIT(TIARA_COLL_ALLREDUCE),
     .generate = generate,
     .cost = cost,

@@ -27,3 +27,16 @@ const struct tiara_algo *tiara_algo_find(const char *name)
     }
     return NULL;
 }
+
+bool tiara_algo_opts_same(
+    const struct tiara_algo *algo, const struct tiara_algo_opts *a, const struct tiara_algo_opts *b)
+{
+    unsigned differ = (a->leaders != b->leaders ? TIARA_ALGO_OPT_LEADERS : 0) |
+                      (a->inter != b->inter ? TIARA_ALGO_OPT_INTER : 0) |
+                      (a->one_shot != b->one_shot ? TIARA_ALGO_OPT_ONE_SHOT : 0) |
+                      (a->single_copy != b->single_copy ? TIARA_ALGO_OPT_SINGLE_COPY : 0) |
+                      (a->node_ring != b->node_ring ? TIARA_ALGO_OPT_NODE_RING : 0) |
+                      (a->order != b->order ? TIARA_ALGO_OPT_ORDER : 0);
+
+    return a->coll == b->coll && !(differ & algo->reads);
+}

@@ -21,18 +21,12 @@ struct tiara_cached_plan {
     struct tiara_cached_plan *next;
 };
 
-static bool same_opts(const struct tiara_algo_opts *a, const struct tiara_algo_opts *b)
-{
-    return a->coll == b->coll && a->leaders == b->leaders && a->inter == b->inter &&
-           a->one_shot == b->one_shot && a->single_copy == b->single_copy &&
-           a->node_ring == b->node_ring && a->order == b->order;
-}
-
 static struct tiara_cached_plan *find(
     const struct tiara_comm *c, const struct tiara_tune_choice *choice, enum tiara_plan_use use)
 {
     for (struct tiara_cached_plan *p = c->plans; p; p = p->next)
-        if (p->algo == choice->algo && p->use == use && same_opts(&p->opts, &choice->opts))
+        if (p->algo == choice->algo && p->use == use &&
+            tiara_algo_opts_same(p->algo, &p->opts, &choice->opts))
             return p;
     return NULL;
 }

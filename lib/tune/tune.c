@@ -77,8 +77,7 @@ static const char *unfit(const struct tiara_tune_facts *f, const struct tiara_tu
         return "there is no shared memory for it";
     if (!c->commutative && !ordered)
         return "the operator is not commutative";
-    if (f->reproducible && algo != &tiara_algo_chain && algo != &tiara_algo_hier_chain &&
-        !(f->layout->nnodes == 1 && algo == &tiara_algo_direct))
+    if (f->reproducible && !(algo->flags & TIARA_ALGO_LEFT_FOLD))
         return "TIARA_REPRODUCIBLE asks for a fixed order";
     return NULL;
 }
@@ -229,10 +228,12 @@ void tiara_tune_choose(const struct tiara_tune_facts *f, const struct tiara_tune
     out->path = TIARA_PATH_PLAN;
     out->chunk_elems = choose_chunk(f, c, out->algo);
     out->opts.leaders = tiara_tune_leaders(f);
-    if (out->algo == &tiara_algo_hier && c->coll == TIARA_COLL_ALLREDUCE)
+    if (c->coll != TIARA_COLL_ALLREDUCE)
+        return;
+    if (out->algo->reads & TIARA_ALGO_OPT_INTER)
         out->opts.inter = tiara_tune_inter(f, c, total_bytes(f, c) / (size_t)out->opts.leaders);
-    if (out->algo == &tiara_algo_direct && c->coll == TIARA_COLL_ALLREDUCE && f->has_pull)
-        out->opts.single_copy = true;
+    if (out->algo->reads & TIARA_ALGO_OPT_SINGLE_COPY)
+        out->opts.single_copy = f->has_pull;
 }
 
 int tiara_tune_describe(const struct tiara_tune_facts *f, const struct tiara_tune_call *c,
@@ -263,12 +264,8 @@ int tiara_tune_describe(const struct tiara_tune_facts *f, const struct tiara_tun
     else
         snprintf(chunks, sizeof(chunks), "chunks of %zu bytes, up to %d in flight",
             choice->chunk_elems * c->elem_size, choice->slots);
-    if (choice->algo == &tiara_algo_hier)
-        snprintf(how, sizeof(how), " (leaders per node: %d, between nodes: %s)",
-            choice->opts.leaders, *inter ? inter : "direct");
-    else if (choice->algo == &tiara_algo_direct)
-        snprintf(how, sizeof(how), " (%s%s)", choice->opts.one_shot ? "one-shot" : "two-shot",
-            choice->opts.single_copy ? ", single copy" : "");
-    return snprintf(text, size, "%s%s%s, %s: %s", c->device ? "GPUs: " : "", choice->algo->name,
-        how, chunks, why);
+    if (choice->algo->describe)
+        choice->algo->describe(&choice->opts, how, sizeof(how));
+    return snprintf(text, size, "%s%s%s%s%s, %s: %s", c->device ? "GPUs: " : "", choice->algo->name,
+        *how ? " (" : "", how, *how ? ")" : "", chunks, why);
 }

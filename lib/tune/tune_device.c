@@ -57,9 +57,9 @@ static void choose_variant(const struct tiara_tune_facts *f, const struct tiara_
 {
     size_t bytes = c->count * c->elem_size;
 
-    if (out->algo == &tiara_algo_node_ring || out->opts.node_ring) {
+    if (out->algo->reads & TIARA_ALGO_OPT_ORDER)
         out->opts.order = f->device.order;
-    } else if (out->algo == &tiara_algo_direct && c->coll == TIARA_COLL_ALLREDUCE) {
+    if (out->algo->reads & TIARA_ALGO_OPT_ONE_SHOT && c->coll == TIARA_COLL_ALLREDUCE) {
         out->opts.one_shot = bytes <= one_shot_max(f);
         out->opts.single_copy = !out->opts.one_shot && f->device.share && bytes >= SHARE_MIN;
         /* Without cells there is nothing that a chunk has to fit into. */
@@ -73,13 +73,13 @@ static void choose_variant(const struct tiara_tune_facts *f, const struct tiara_
 static const struct tiara_algo *around_the_ring(const struct tiara_tune_facts *f,
     const struct tiara_tune_call *c, const struct tiara_algo *algo, struct tiara_algo_opts *opts)
 {
-    if (algo->flags & TIARA_ALGO_FLAT || algo == &tiara_algo_node_ring)
+    if (algo->flags & (TIARA_ALGO_FLAT | TIARA_ALGO_NEIGHBOURS))
         return algo;
     if (!c->commutative)
         return NULL;
-    if (algo == &tiara_algo_direct && !f->reproducible)
+    if (algo->flags & TIARA_ALGO_NODE && !f->reproducible)
         return &tiara_algo_node_ring;
-    if (algo == &tiara_algo_hier && f->layout->min_local == f->layout->max_local &&
+    if (algo->reads & TIARA_ALGO_OPT_NODE_RING && f->layout->min_local == f->layout->max_local &&
         opts->leaders == f->layout->min_local) {
         opts->node_ring = true;
         return algo;
@@ -122,7 +122,7 @@ void tiara_tune_choose_device(const struct tiara_tune_facts *f, const struct tia
     out->path = TIARA_PATH_PLAN;
     out->slots = f->slots > 0 && f->slots < f->device.slots ? f->slots : f->device.slots;
     shard = c->count * c->elem_size / (size_t)out->opts.leaders;
-    if (out->algo == &tiara_algo_hier && c->coll == TIARA_COLL_ALLREDUCE)
+    if (out->algo->reads & TIARA_ALGO_OPT_INTER && c->coll == TIARA_COLL_ALLREDUCE)
         out->opts.inter = tiara_tune_inter(f, c, shard);
     choose_variant(f, c, out);
 }

@@ -34,12 +34,6 @@ static void check_cost(const struct proof *proof, const struct tiara_plan_report
         "%s: sends %g vectors, formula %g", proof->name, sent, cost.net_sent_max);
 }
 
-static bool is_left_fold(const struct tiara_algo *algo)
-{
-    return algo == &tiara_algo_chain || algo == &tiara_algo_reduce_bcast ||
-           algo == &tiara_algo_direct || algo == &tiara_algo_hier_chain;
-}
-
 static void prove(const struct tiara_algo *algo, const char *layout,
     const struct tiara_algo_opts *opts, struct tiara_plan_report *report_out)
 {
@@ -49,7 +43,7 @@ static void prove(const struct tiara_algo *algo, const char *layout,
     proof_init(&proof, algo, layout, opts);
     if (opts->coll == TIARA_COLL_ALLGATHER)
         is_ordered = false;
-    proof_all(&proof, is_ordered, is_left_fold(algo), report_out);
+    proof_all(&proof, is_ordered, algo->flags & TIARA_ALGO_LEFT_FOLD, report_out);
     check_cost(&proof, report_out);
     proof_fini(&proof);
 }

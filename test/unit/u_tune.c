@@ -160,7 +160,7 @@ static bool is_ordered(const struct tiara_algo *algo, const struct tiara_layout 
 static void check_ring(struct test_case *t)
 {
     const struct tiara_tune_choice *ch = &t->choice;
-    bool around = ch->algo == &tiara_algo_node_ring || ch->opts.node_ring;
+    bool around = ch->algo->flags & TIARA_ALGO_NEIGHBOURS || ch->opts.node_ring;
 
     if (!t->call.device || !t->facts.device.ring || t->layout.max_local == 1)
         return;
@@ -381,7 +381,8 @@ static void check_forced(struct test_case *t)
     if (f->mpi_only)
         return;
     /* Between GPUs, not every algorithm can be run that can be run on hosts. */
-    if (f->algo && !f->reproducible && may_run(t, f->algo) &&
+    if (f->algo && may_run(t, f->algo) &&
+        (!f->reproducible || f->algo->flags & TIARA_ALGO_LEFT_FOLD) &&
         (!t->call.device ||
             (ch->path != TIARA_PATH_MPI && (!f->device.ring || f->algo->flags & TIARA_ALGO_FLAT))))
         holds(t, ch->path == TIARA_PATH_PLAN && ch->algo == f->algo);
@@ -394,8 +395,9 @@ static void check_forced(struct test_case *t)
     if (f->leaders && ch->algo->flags & TIARA_ALGO_HIER)
         holds(t, ch->opts.leaders ==
                      (f->leaders < t->layout.min_local ? f->leaders : t->layout.min_local));
-    if (f->inter && ch->algo == &tiara_algo_hier && t->call.coll == TIARA_COLL_ALLREDUCE &&
-        t->layout.nnodes > 1 && (t->call.commutative || f->inter->flags & TIARA_ALGO_ORDERED))
+    if (f->inter && ch->algo->reads & TIARA_ALGO_OPT_INTER &&
+        t->call.coll == TIARA_COLL_ALLREDUCE && t->layout.nnodes > 1 &&
+        (t->call.commutative || f->inter->flags & TIARA_ALGO_ORDERED))
         holds(t, ch->opts.inter == f->inter);
 }
 
