@@ -85,6 +85,9 @@ static void wait_init(struct tiara_wait *w, struct list *l, const struct tiara_j
 
 static void await(struct list *l)
 {
+    if (look(l))
+        return;
+    tiara_async_progress();
     while (!look(l)) {
         struct tiara_job *job = some_job(l);
         struct tiara_wait w;

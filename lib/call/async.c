@@ -12,6 +12,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t given = PTHREAD_COND_INITIALIZER; /* the turn */
 static bool taken; /* lock: a thread has the turn */
+static int nwaiting; /* lock: threads that wait for it */
 static struct tiara_job *queue, **queue_end = &queue; /* lock: started ones; empty unless taken */
 static tiara_u32 nstarted; /* written under the lock */
 static tiara_u32 nended; /* written in the turn */
@@ -160,8 +161,10 @@ static bool take(bool patience)
     bool mine;
 
     pthread_mutex_lock(&lock);
+    nwaiting += patience;
     while (taken && patience)
         pthread_cond_wait(&given, &lock);
+    nwaiting -= patience;
     mine = !taken;
     taken = true;
     pthread_mutex_unlock(&lock);
@@ -190,7 +193,8 @@ static struct tiara_job *queue_take(bool end)
     queue_end = &queue;
     if (!jobs && end) {
         taken = false;
-        pthread_cond_signal(&given);
+        if (nwaiting > 0)
+            pthread_cond_signal(&given);
     }
     pthread_mutex_unlock(&lock);
     return jobs;
@@ -240,6 +244,8 @@ static bool work(bool by_thread, bool *left_out)
 
     for (int i = 0; i < TURN_STEPS && step_all(by_thread, left_out); i++) {
         moved = true;
+        if (!*left_out)
+            break;
         admit(queue_take(false), by_thread);
     }
     give(by_thread);
@@ -284,10 +290,11 @@ uint64_t tiara_async_visits(void)
 static bool choose(const struct tiara_async *a, const struct tiara_call *call,
     struct tiara_tune_choice *choice, const char **why_out)
 {
-    /* It is started, and fails: not all ranks need know yet. */
-    *choice = (struct tiara_tune_choice){.path = TIARA_PATH_SMALL};
-    if (a->failed)
+    if (a->failed) {
+        /* It is started, and fails: not all ranks need know yet. */
+        *choice = (struct tiara_tune_choice){.path = TIARA_PATH_SMALL};
         return true;
+    }
     if (!tiara_async_judge(a->c, call, choice, why_out))
         return false;
     if (choice->path == TIARA_PATH_SMALL || tiara_plan_is_cached(a->c, choice, TIARA_PLAN_HOST))

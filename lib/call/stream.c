@@ -244,6 +244,9 @@ int tiara_stream_synchronize(struct tiara_comm *c)
         err = tiara_err_first(err, idle.err);
         c->device.enqueued = false;
     }
+    /* The calls have returned: it is too late to have them done by the MPI below. */
+    if (err == TIARA_ERR_UNSUPPORTED)
+        err = TIARA_ERR_PEER;
     if (err != TIARA_OK)
         err = tiara_call_leave(c, &last, err);
     return tiara_below_raise(c->comm, err);
