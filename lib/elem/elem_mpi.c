@@ -158,12 +158,11 @@ static bool is_pair(MPI_Datatype type)
            type == MPI_2INT || type == MPI_SHORT_INT || type == MPI_LONG_DOUBLE_INT;
 }
 
+#define IS_NOT(a, ID, name) op != MPI_##ID &&
 static bool is_user_op(MPI_Op op)
 {
-    return op != MPI_SUM && op != MPI_PROD && op != MPI_MIN && op != MPI_MAX && op != MPI_LAND &&
-           op != MPI_LOR && op != MPI_LXOR && op != MPI_BAND && op != MPI_BOR && op != MPI_BXOR &&
-           op != MPI_MINLOC && op != MPI_MAXLOC && op != MPI_REPLACE && op != MPI_NO_OP &&
-           op != MPI_OP_NULL;
+    return TIARA_OPERATORS(IS_NOT, ) op != MPI_MINLOC && op != MPI_MAXLOC && op != MPI_REPLACE &&
+           op != MPI_NO_OP && op != MPI_OP_NULL;
 }
 
 enum tiara_err tiara_elem_other(
