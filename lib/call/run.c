@@ -208,8 +208,8 @@ static enum tiara_err run_packed(struct tiara_comm *c, struct tiara_call *call, 
 
 /* ---- a call ---- */
 
-/* A rank may have to pack a block of an all-gather that is a single element, and MPI's packing takes
- * no more than INT_MAX bytes; what others have to do, it does not know. */
+/* A rank may describe the block of an all-gather as one element with holes, and MPI packs none of
+ * more than INT_MAX bytes. All ranks know the size of a block only. */
 static bool may_be_served(const struct tiara_comm *c, const struct tiara_call *call)
 {
     return tiara_comm_serves(c) &&

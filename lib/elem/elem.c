@@ -244,6 +244,98 @@ const struct tiara_redop *tiara_elem_strict(
     return room;
 }
 
+/* ---- what the MPI below is given for what it does not know ---- */
+
+/*
+ * MIN and MAX keep the left one of equal zeros, and of a number and a NaN. Which one is left may
+ * differ between the ranks that an algorithm of MPI's has combine the same two: here it is the one
+ * with the larger bytes.
+ */
+static enum tiara_err choose_either(
+    const struct tiara_redop *op, const void *const src[2], void *dst, size_t bytes)
+{
+    const void *const swapped[2] = {src[1], src[0]};
+    unsigned char left[STRICT_TILE], right[STRICT_TILE];
+    size_t size = op->elem_size, n = bytes / size;
+    enum tiara_err err = op->fold(op, left, src, 2, n);
+
+    if (err == TIARA_OK)
+        err = op->fold(op, right, swapped, 2, n);
+    for (size_t at = 0; at < bytes; at += size)
+        if (memcmp(left + at, right + at, size) < 0)
+            memcpy(left + at, right + at, size);
+    memcpy(dst, left, bytes);
+    return err;
+}
+
+static void combine(enum tiara_operator oper, const char *in, char *inout, int n, MPI_Datatype type)
+{
+    bool logical, choice = oper == TIARA_OPER_MIN || oper == TIARA_OPER_MAX;
+    int known = find_type(type, &logical);
+    const struct tiara_redop *op = known >= 0 ? redops[known][oper] : NULL;
+    size_t bytes = op ? (size_t)n * op->elem_size : 0, step = choice ? STRICT_TILE : bytes;
+    enum tiara_err err = op ? TIARA_OK : TIARA_ERR_ARG;
+
+    for (size_t at = 0; at < bytes && err == TIARA_OK; at += step) {
+        const void *const src[2] = {in + at, inout + at};
+        size_t count = bytes - at < step ? bytes - at : step;
+
+        err = choice ? choose_either(op, src, inout + at, count)
+                     : op->fold(op, inout, src, 2, (size_t)n);
+    }
+    if (err != TIARA_OK) {
+        tiara_error("MPI gave one of Tiara's operators elements of a type that it is not for");
+        PMPI_Abort(MPI_COMM_WORLD, MPI_ERR_OP);
+    }
+}
+
+/* The operators that floats have, and what MPI calls for each. */
+#define OWN_OPERATORS(X, a) X(a, SUM) X(a, PROD) X(a, MIN) X(a, MAX)
+#define OWN_COMBINE(a, ID)                                                                         \
+    static void combine_##ID(void *in, void *inout, int *len, MPI_Datatype *type)                  \
+    {                                                                                              \
+        combine(TIARA_OPER_##ID, in, inout, *len, *type);                                          \
+    }
+OWN_OPERATORS(OWN_COMBINE, )
+
+#define OWN_COMBINER(a, ID) [TIARA_OPER_##ID] = {combine_##ID, MPI_OP_NULL},
+static struct {
+    MPI_User_function *combine;
+    MPI_Op handle; /* own_lock */
+} own_ops[] = {OWN_OPERATORS(OWN_COMBINER, )};
+enum {
+    NOWN_OPS = sizeof(own_ops) / sizeof(own_ops[0])
+};
+
+/* Made with the first handle that a program gets, so that no call can lack them. Locked. */
+static bool make_own_ops(void)
+{
+    pthread_once(&once, fill_tables);
+    for (int i = 0; i < NOWN_OPS; i++)
+        if (own_ops[i].handle == MPI_OP_NULL &&
+            PMPI_Op_create(own_ops[i].combine, 1, &own_ops[i].handle) != MPI_SUCCESS)
+            return false;
+    return true;
+}
+
+MPI_Op tiara_elem_op_below(const struct tiara_elem *e, MPI_Op op)
+{
+    int oper = e->oper == TIARA_NOPER ? TIARA_OPER_SUM : e->oper;
+
+    if (oper < 0 || !tiara_elem_is_small_float(e))
+        return e->oper == TIARA_NOPER ? MPI_SUM : op;
+    return own_ops[oper].handle;
+}
+
+void tiara_elem_finish(const struct tiara_elem *e, void *buf, size_t n, int nranks)
+{
+    const struct tiara_redop *avg =
+        e->oper == TIARA_NOPER && nranks > 1 ? redops[e->type][TIARA_NOPER] : NULL;
+
+    if (avg)
+        avg->finish(avg, buf, n, nranks);
+}
+
 /* ---- what Tiara adds ---- */
 
 /*
@@ -265,7 +357,7 @@ static MPI_Datatype own_type(int i)
     int bytes = (int)tiara_type_size(own[i].type);
 
     pthread_mutex_lock(&own_lock);
-    if (*handle == MPI_DATATYPE_NULL &&
+    if (*handle == MPI_DATATYPE_NULL && make_own_ops() &&
         PMPI_Type_contiguous(bytes, MPI_BYTE, handle) == MPI_SUCCESS) {
         PMPI_Type_commit(handle);
         PMPI_Type_set_name(*handle, own[i].name);
@@ -284,7 +376,7 @@ OWN_TYPES(OWN_FUNCTION, )
 MPI_Op TIARA_Op_avg(void)
 {
     pthread_mutex_lock(&own_lock);
-    if (op_avg == MPI_OP_NULL)
+    if (op_avg == MPI_OP_NULL && make_own_ops())
         PMPI_Op_create(avg_called_by_mpi, 1, &op_avg);
     pthread_mutex_unlock(&own_lock);
     return op_avg;
@@ -296,6 +388,9 @@ void tiara_elem_release(void)
     for (int i = 0; i < NOWN; i++)
         if (own[i].handle != MPI_DATATYPE_NULL)
             PMPI_Type_free(&own[i].handle);
+    for (int i = 0; i < NOWN_OPS; i++)
+        if (own_ops[i].handle != MPI_OP_NULL)
+            PMPI_Op_free(&own_ops[i].handle);
     if (op_avg != MPI_OP_NULL)
         PMPI_Op_free(&op_avg);
     pthread_mutex_unlock(&own_lock);
