@@ -1,48 +1,56 @@
 /*
  * The types and operators that the programs know by name.
  *
- * The tables hold names and properties only. The MPI handles are looked up when they are needed, as
- * Tiara's own exist only after MPI_Init.
+ * One list of each. The MPI handles are looked up when they are needed, as Tiara's own exist only
+ * after MPI_Init.
  */
 #include "bench.h"
 #include <string.h>
 #include <strings.h>
 
-static const struct bench_type types[] = {
-    {"char", "MPI_CHAR", BENCH_INT, 1, true},
-    {"int8", "MPI_INT8_T", BENCH_INT, 1, true},
-    {"uint8", "MPI_UINT8_T", BENCH_UINT, 1, true},
-    {"int16", "MPI_INT16_T", BENCH_INT, 2, true},
-    {"uint16", "MPI_UINT16_T", BENCH_UINT, 2, true},
-    {"int", "MPI_INT", BENCH_INT, sizeof(int), true},
-    {"int32", "MPI_INT32_T", BENCH_INT, 4, true},
-    {"uint32", "MPI_UINT32_T", BENCH_UINT, 4, true},
-    {"int64", "MPI_INT64_T", BENCH_INT, 8, true},
-    {"uint64", "MPI_UINT64_T", BENCH_UINT, 8, true},
-    {"float", "MPI_FLOAT", BENCH_FLOAT, sizeof(float), true},
-    {"double", "MPI_DOUBLE", BENCH_FLOAT, sizeof(double), true},
-    {"float16", "TIARA_FLOAT16", BENCH_FLOAT16, 2, false},
-    {"bfloat16", "TIARA_BFLOAT16", BENCH_BFLOAT16, 2, false},
-    {"float8_e4m3", "TIARA_FLOAT8_E4M3", BENCH_E4M3, 1, false},
-    {"float8_e5m2", "TIARA_FLOAT8_E5M2", BENCH_E5M2, 1, false},
-};
+/* X(name, MPI's handle, kind, bytes, whether MPI has it) */
+#define TYPES(X)                                                                                   \
+    X(char, MPI_CHAR, BENCH_INT, 1, true)                                                          \
+    X(int8, MPI_INT8_T, BENCH_INT, 1, true)                                                        \
+    X(uint8, MPI_UINT8_T, BENCH_UINT, 1, true)                                                     \
+    X(int16, MPI_INT16_T, BENCH_INT, 2, true)                                                      \
+    X(uint16, MPI_UINT16_T, BENCH_UINT, 2, true)                                                   \
+    X(int, MPI_INT, BENCH_INT, sizeof(int), true)                                                  \
+    X(int32, MPI_INT32_T, BENCH_INT, 4, true)                                                      \
+    X(uint32, MPI_UINT32_T, BENCH_UINT, 4, true)                                                   \
+    X(int64, MPI_INT64_T, BENCH_INT, 8, true)                                                      \
+    X(uint64, MPI_UINT64_T, BENCH_UINT, 8, true)                                                   \
+    X(float, MPI_FLOAT, BENCH_FLOAT, sizeof(float), true)                                          \
+    X(double, MPI_DOUBLE, BENCH_FLOAT, sizeof(double), true)                                       \
+    X(float16, TIARA_FLOAT16, BENCH_FLOAT16, 2, false)                                             \
+    X(bfloat16, TIARA_BFLOAT16, BENCH_BFLOAT16, 2, false)                                          \
+    X(float8_e4m3, TIARA_FLOAT8_E4M3, BENCH_E4M3, 1, false)                                        \
+    X(float8_e5m2, TIARA_FLOAT8_E5M2, BENCH_E5M2, 1, false)
+
+#define TYPE_ROW(name, handle, kind, bytes, in_mpi) {#name, #handle, kind, bytes, in_mpi},
+#define TYPE_HANDLE(name, handle, kind, bytes, in_mpi) handle,
+static const struct bench_type types[] = {TYPES(TYPE_ROW)};
 enum {
     NTYPES = sizeof types / sizeof types[0]
 };
 
-static const struct bench_op ops[] = {
-    {"sum", BENCH_SUM, false, true},
-    {"prod", BENCH_PROD, false, true},
-    {"min", BENCH_MIN, false, true},
-    {"max", BENCH_MAX, false, true},
-    {"band", BENCH_BAND, true, true},
-    {"bor", BENCH_BOR, true, true},
-    {"bxor", BENCH_BXOR, true, true},
-    {"land", BENCH_LAND, true, true},
-    {"lor", BENCH_LOR, true, true},
-    {"lxor", BENCH_LXOR, true, true},
-    {"avg", BENCH_AVG, false, false},
-};
+/* X(name, MPI's handle, id, whether for integers only, whether MPI has it) */
+#define OPS(X)                                                                                     \
+    X(sum, MPI_SUM, BENCH_SUM, false, true)                                                        \
+    X(prod, MPI_PROD, BENCH_PROD, false, true)                                                     \
+    X(min, MPI_MIN, BENCH_MIN, false, true)                                                        \
+    X(max, MPI_MAX, BENCH_MAX, false, true)                                                        \
+    X(band, MPI_BAND, BENCH_BAND, true, true)                                                      \
+    X(bor, MPI_BOR, BENCH_BOR, true, true)                                                         \
+    X(bxor, MPI_BXOR, BENCH_BXOR, true, true)                                                      \
+    X(land, MPI_LAND, BENCH_LAND, true, true)                                                      \
+    X(lor, MPI_LOR, BENCH_LOR, true, true)                                                         \
+    X(lxor, MPI_LXOR, BENCH_LXOR, true, true)                                                      \
+    X(avg, TIARA_AVG, BENCH_AVG, false, false)
+
+#define OP_ROW(name, handle, id, integers_only, in_mpi) {#name, id, integers_only, in_mpi},
+#define OP_HANDLE(name, handle, id, integers_only, in_mpi) handle,
+static const struct bench_op ops[] = {OPS(OP_ROW)};
 enum {
     NOPS = sizeof ops / sizeof ops[0]
 };
@@ -96,26 +104,12 @@ const struct bench_op *bench_op_find(const char *name, char *why, size_t size)
 
 MPI_Datatype bench_type_mpi(const struct bench_type *type)
 {
-    const MPI_Datatype handles[NTYPES] = {MPI_CHAR, MPI_INT8_T, MPI_UINT8_T, MPI_INT16_T,
-        MPI_UINT16_T, MPI_INT, MPI_INT32_T, MPI_UINT32_T, MPI_INT64_T, MPI_UINT64_T, MPI_FLOAT,
-        MPI_DOUBLE};
-    switch (type->kind) {
-    case BENCH_FLOAT16:
-        return TIARA_FLOAT16;
-    case BENCH_BFLOAT16:
-        return TIARA_BFLOAT16;
-    case BENCH_E4M3:
-        return TIARA_FLOAT8_E4M3;
-    case BENCH_E5M2:
-        return TIARA_FLOAT8_E5M2;
-    default:
-        return handles[type - types];
-    }
+    const MPI_Datatype handles[NTYPES] = {TYPES(TYPE_HANDLE)};
+    return handles[type - types];
 }
 
 MPI_Op bench_op_mpi(const struct bench_op *op)
 {
-    const MPI_Op handles[NOPS] = {MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX, MPI_BAND, MPI_BOR, MPI_BXOR,
-        MPI_LAND, MPI_LOR, MPI_LXOR, MPI_OP_NULL};
-    return op->id == BENCH_AVG ? TIARA_AVG : handles[op - ops];
+    const MPI_Op handles[NOPS] = {OPS(OP_HANDLE)};
+    return handles[op - ops];
 }

@@ -198,22 +198,23 @@ static char *pool_next(struct gpu *gpu, size_t bytes)
 
 static int kernel_type(const struct bench_type *type)
 {
-    static const int by_size[] = {0, 0, 2, 2, 4, 4, 4, 4, 6}; /* enum tiara_kernel_type, signed */
+    static const int by_size[] = {
+        [1] = TIARA_TYPE_I8, [2] = TIARA_TYPE_I16, [4] = TIARA_TYPE_I32, [8] = TIARA_TYPE_I64};
     switch (type->kind) {
     case BENCH_INT:
         return by_size[type->bytes];
     case BENCH_UINT:
         return by_size[type->bytes] + 1;
     case BENCH_FLOAT:
-        return type->bytes == 4 ? TIARA_KERNEL_F32 : TIARA_KERNEL_F64;
+        return type->bytes == 4 ? TIARA_TYPE_F32 : TIARA_TYPE_F64;
     case BENCH_FLOAT16:
-        return TIARA_KERNEL_F16;
+        return TIARA_TYPE_F16;
     case BENCH_BFLOAT16:
-        return TIARA_KERNEL_BF16;
+        return TIARA_TYPE_BF16;
     case BENCH_E4M3:
-        return TIARA_KERNEL_E4M3;
+        return TIARA_TYPE_E4M3;
     default: /* BENCH_E5M2 */
-        return TIARA_KERNEL_E5M2;
+        return TIARA_TYPE_E5M2;
     }
 }
 
@@ -223,7 +224,7 @@ static bool reduce_launch(struct gpu *gpu, const struct bench_type *type, int ns
     char *at, size_t stride, struct bench_why *why)
 {
     struct tiara_kernel_reduce_args args = {.type = kernel_type(type),
-        .oper = TIARA_KERNEL_SUM,
+        .oper = TIARA_OPER_SUM,
         .nsrc = nsrc,
         .count = count,
         .dst = at + (size_t)nsrc * stride};

@@ -47,7 +47,8 @@ extern "C" {
 
 /*
  * Types that MPI does not have. Arrays of 16-bit elements in the machine's byte order, or of 8-bit
- * elements (the e4m3 and e5m2 of the OCP); sums accumulate in float. Sums and products of 8-bit
+ * elements (the e4m3 and e5m2 of the OCP); sums accumulate in float, and are rounded after each
+ * addition in reproducible mode and in calls that the MPI below does. Sums and products of 8-bit
  * elements saturate: what is too large, infinity too, becomes the largest number of its sign. Valid
  * only as @datatype of TIARA_ functions, and only after MPI_Init. Owned by the library, never freed
  * by the caller. MPI_DATATYPE_NULL when they cannot be made.
@@ -57,8 +58,8 @@ extern "C" {
 #define TIARA_FLOAT8_E4M3 (TIARA_Type_float8_e4m3())
 #define TIARA_FLOAT8_E5M2 (TIARA_Type_float8_e5m2())
 /*
- * The mean over all ranks: SUM, then each element divided by the number of ranks (integers towards
- * zero). Valid only as @op of TIARA_ functions.
+ * The mean over all ranks (of an intercommunicator: of the other group): SUM, then each element
+ * divided by the number of ranks (integers towards zero). Valid only as @op of TIARA_ functions.
  */
 #define TIARA_AVG (TIARA_Op_avg())
 

@@ -32,6 +32,7 @@
 #ifndef TIARA_KERNELS_H
 #define TIARA_KERNELS_H
 
+#include "types.h"
 #include <stddef.h>
 #include <stdint.h>
 
@@ -46,39 +47,6 @@ extern "C" {
 #define TIARA_KERNEL_LINE 128 /* bytes between words of different writers */
 #define TIARA_KERNEL_PACKET 16 /* bytes of a packet, of which 8 are data */
 #define TIARA_KERNEL_SMALL_MAX 16384 /* most bytes of a vector that goes in packets */
-
-enum tiara_kernel_type {
-    TIARA_KERNEL_I8,
-    TIARA_KERNEL_U8,
-    TIARA_KERNEL_I16,
-    TIARA_KERNEL_U16,
-    TIARA_KERNEL_I32,
-    TIARA_KERNEL_U32,
-    TIARA_KERNEL_I64,
-    TIARA_KERNEL_U64,
-    TIARA_KERNEL_F16,
-    TIARA_KERNEL_BF16,
-    TIARA_KERNEL_F32,
-    TIARA_KERNEL_F64,
-    TIARA_KERNEL_E4M3, /* 8-bit floats, as in OCP's OFP8: e4m3 has no infinity */
-    TIARA_KERNEL_E5M2,
-    TIARA_KERNEL_NTYPE
-};
-
-/* Floats have the first four only. */
-enum tiara_kernel_oper {
-    TIARA_KERNEL_SUM,
-    TIARA_KERNEL_PROD,
-    TIARA_KERNEL_MIN,
-    TIARA_KERNEL_MAX,
-    TIARA_KERNEL_LAND,
-    TIARA_KERNEL_LOR,
-    TIARA_KERNEL_LXOR,
-    TIARA_KERNEL_BAND,
-    TIARA_KERNEL_BOR,
-    TIARA_KERNEL_BXOR,
-    TIARA_KERNEL_NOPER
-};
 
 /* ---- the segment ---- */
 

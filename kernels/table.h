@@ -1,5 +1,6 @@
 /*
  * The table of folds: element type and operator, known at run time, to the one function for both.
+ * It follows from the list of types; a class of types has its policies here.
  *
  * Operators that do not care about the sign share the unsigned type's function, bitwise ones that
  * of bytes. Where no function exists (an operator that the type does not have) nothing is done: the
@@ -11,37 +12,28 @@
 #include "fold.h"
 
 /* Bytes of an element, as a power of two. */
+#define K_SHIFT(unused, id, name, bits, class)                                                     \
+    case TIARA_TYPE_##id:                                                                          \
+        return bits == 64 ? 3 : bits / 16;
 K_FN uint32_t k_size_shift(int type)
 {
     switch (type) {
-    case TIARA_KERNEL_I64:
-    case TIARA_KERNEL_U64:
-    case TIARA_KERNEL_F64:
-        return 3;
-    case TIARA_KERNEL_I32:
-    case TIARA_KERNEL_U32:
-    case TIARA_KERNEL_F32:
-        return 2;
-    case TIARA_KERNEL_I16:
-    case TIARA_KERNEL_U16:
-    case TIARA_KERNEL_F16:
-    case TIARA_KERNEL_BF16:
-        return 1;
+        TIARA_GPU_TYPES(K_SHIFT, )
     default:
         return 0;
     }
 }
 
-#define K_KEY(type, oper) ((type)*TIARA_KERNEL_NOPER + (oper))
+#define K_KEY(type, oper) ((type)*TIARA_NOPER + (oper))
 #define K_CASE(call, type, oper, ...)                                                              \
-    case K_KEY(TIARA_KERNEL_##type, TIARA_KERNEL_##oper):                                          \
+    case K_KEY(TIARA_TYPE_##type, TIARA_OPER_##oper):                                              \
         return call(__VA_ARGS__);
 /* Both signs of an integer. */
 #define K_CASE2(call, bits, oper, ...)                                                             \
-    case K_KEY(TIARA_KERNEL_I##bits, TIARA_KERNEL_##oper):                                         \
-    case K_KEY(TIARA_KERNEL_U##bits, TIARA_KERNEL_##oper):                                         \
+    case K_KEY(TIARA_TYPE_I##bits, TIARA_OPER_##oper):                                             \
+    case K_KEY(TIARA_TYPE_U##bits, TIARA_OPER_##oper):                                             \
         return call(__VA_ARGS__);
-#define K_CASES_INT(call, bits)                                                                    \
+#define K_CASES_UINT(call, id, type, bits)                                                         \
     K_CASE2(call, bits, SUM, k_exact<k_u##bits, k_sum>)                                            \
     K_CASE2(call, bits, PROD, k_exact<k_u##bits, k_prod>)                                          \
     K_CASE(call, I##bits, MIN, k_choose<k_i##bits, k_min>)                                         \
@@ -54,22 +46,16 @@ K_FN uint32_t k_size_shift(int type)
     K_CASE2(call, bits, BAND, k_bitwise<k_band>)                                                   \
     K_CASE2(call, bits, BOR, k_bitwise<k_bor>)                                                     \
     K_CASE2(call, bits, BXOR, k_bitwise<k_bxor>)
-#define K_CASES_FLOAT(call, TYPE, type, arithmetic, choice)                                        \
-    K_CASE(call, TYPE, SUM, arithmetic<type, k_sum>)                                               \
-    K_CASE(call, TYPE, PROD, arithmetic<type, k_prod>)                                             \
-    K_CASE(call, TYPE, MIN, choice<type, k_min>)                                                   \
-    K_CASE(call, TYPE, MAX, choice<type, k_max>)
-#define K_CASES(call)                                                                              \
-    K_CASES_INT(call, 8)                                                                           \
-    K_CASES_INT(call, 16)                                                                          \
-    K_CASES_INT(call, 32)                                                                          \
-    K_CASES_INT(call, 64)                                                                          \
-    K_CASES_FLOAT(call, F16, k_f16, k_wide, k_choose_quiet)                                        \
-    K_CASES_FLOAT(call, BF16, k_bf16, k_wide, k_choose_quiet)                                      \
-    K_CASES_FLOAT(call, F32, k_f32, k_float, k_choose)                                             \
-    K_CASES_FLOAT(call, F64, k_f64, k_float, k_choose)                                             \
-    K_CASES_FLOAT(call, E4M3, k_e4m3, k_wide, k_choose_small)                                      \
-    K_CASES_FLOAT(call, E5M2, k_e5m2, k_wide, k_choose_small)
+#define K_CASES_INT(call, id, type, bits) /* with the unsigned one */
+#define K_CASES_FLOAT(call, id, type, arithmetic, choice)                                          \
+    K_CASE(call, id, SUM, arithmetic<type, k_sum>)                                                 \
+    K_CASE(call, id, PROD, arithmetic<type, k_prod>)                                               \
+    K_CASE(call, id, MIN, choice<type, k_min>)                                                     \
+    K_CASE(call, id, MAX, choice<type, k_max>)
+#define K_CASES_HALF(call, id, type, bits) K_CASES_FLOAT(call, id, type, k_wide, k_choose_quiet)
+#define K_CASES_FP8(call, id, type, bits) K_CASES_FLOAT(call, id, type, k_wide, k_choose_small)
+#define K_CASES_REAL(call, id, type, bits) K_CASES_FLOAT(call, id, type, k_float, k_choose)
+#define K_CASES(call, id, name, bits, class) K_CASES_##class(call, id, k_##name, bits)
 
 /* A policy may count in smaller elements than the type's. */
 #define K_FOLD(...)                                                                                \
@@ -86,7 +72,7 @@ K_FN void k_fold(int type, int oper, char *dst, const char *const *src, int nsrc
     if (nsrc == 1)
         return k_copy(dst, src[0], 1u << shift, count, lane, lanes);
     switch (K_KEY(type, oper)) {
-        K_CASES(K_FOLD)
+        TIARA_GPU_TYPES(K_CASES, K_FOLD)
     }
 }
 
@@ -95,33 +81,26 @@ K_FN void k_fold_tile(int type, int oper, char *tile, uint32_t stride, int nsrc,
     uint32_t lane, uint32_t lanes)
 {
     switch (K_KEY(type, oper)) {
-        K_CASES(K_FOLD_TILE)
+        TIARA_GPU_TYPES(K_CASES, K_FOLD_TILE)
     }
 }
 
-#define K_CASE_DIVIDE(TYPE, type, quotient)                                                        \
-    case TIARA_KERNEL_##TYPE:                                                                      \
-        return k_divide_with<type, quotient<type>>(dst, ranks, count, skew, lane, lanes);
+#define K_QUOTIENT_INT k_quotient
+#define K_QUOTIENT_UINT k_quotient
+#define K_QUOTIENT_HALF k_float_quotient
+#define K_QUOTIENT_FP8 k_float_quotient
+#define K_QUOTIENT_REAL k_float_quotient
+#define K_CASE_DIVIDE(unused, id, name, bits, class)                                               \
+    case TIARA_TYPE_##id:                                                                          \
+        return k_divide_with<k_##name, K_QUOTIENT_##class<k_##name>>(                              \
+            dst, ranks, count, skew, lane, lanes);
 
 /* dst[i] = dst[i] / ranks. @skew as in the fold before, when there is no barrier between. */
 K_FN void k_divide(
     int type, char *dst, int ranks, uint64_t count, bool skew, uint32_t lane, uint32_t lanes)
 {
     switch (type) {
-        K_CASE_DIVIDE(I8, k_i8, k_quotient)
-        K_CASE_DIVIDE(U8, k_u8, k_quotient)
-        K_CASE_DIVIDE(I16, k_i16, k_quotient)
-        K_CASE_DIVIDE(U16, k_u16, k_quotient)
-        K_CASE_DIVIDE(I32, k_i32, k_quotient)
-        K_CASE_DIVIDE(U32, k_u32, k_quotient)
-        K_CASE_DIVIDE(I64, k_i64, k_quotient)
-        K_CASE_DIVIDE(U64, k_u64, k_quotient)
-        K_CASE_DIVIDE(F16, k_f16, k_float_quotient)
-        K_CASE_DIVIDE(BF16, k_bf16, k_float_quotient)
-        K_CASE_DIVIDE(F32, k_f32, k_float_quotient)
-        K_CASE_DIVIDE(F64, k_f64, k_float_quotient)
-        K_CASE_DIVIDE(E4M3, k_e4m3, k_float_quotient)
-        K_CASE_DIVIDE(E5M2, k_e5m2, k_float_quotient)
+        TIARA_GPU_TYPES(K_CASE_DIVIDE, )
     }
 }
 

@@ -18,7 +18,12 @@ static int run_stateless(MPI_Comm comm, int rc, enum tiara_coll coll, const stru
 {
     struct tiara_call call = tiara_describe_raw(coll, args);
 
-    return rc == MPI_SUCCESS ? tiara_below_run(comm, NULL, &call) : rc;
+    if (rc != MPI_SUCCESS)
+        return rc;
+    if (coll != TIARA_COLL_ALLGATHER && !tiara_elem_native(args->type, args->op, &call.elem))
+        rc = tiara_describe_bad_handles(args->type, args->op, &call.elem);
+    return rc == MPI_SUCCESS ? tiara_below_run(comm, NULL, &call)
+                             : tiara_below_raise_code(comm, rc);
 }
 
 /* @rc: of its description. Nothing is to be done for no data, but by MPI, where it judges. */

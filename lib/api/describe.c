@@ -42,13 +42,13 @@ int tiara_describe_reduction(struct tiara_description *d, struct tiara_comm *c,
     d->err = TIARA_OK;
     *call = tiara_describe_raw(coll, args);
     native = tiara_elem_native(args->type, args->op, &call->elem);
-    if (c->inter)
-        return MPI_SUCCESS;
-    if (args->count < 0)
+    if (args->count < 0 && !c->inter)
         return tiara_below_raise_code(c->comm, MPI_ERR_COUNT);
     rc = tiara_describe_bad_handles(args->type, args->op, native ? NULL : &call->elem);
     if (rc != MPI_SUCCESS)
         return tiara_below_raise_code(c->comm, rc);
+    if (c->inter)
+        return MPI_SUCCESS;
     if (!native) {
         rc = tiara_below_judge(c->comm, args->type, args->op);
         if (rc != MPI_SUCCESS)

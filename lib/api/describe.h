@@ -16,8 +16,8 @@ struct tiara_description {
 
 /*
  * Describes a reduction (ALLREDUCE, REDUCE_SCATTER) on @c. Returns MPI_SUCCESS, and then
- * call.count is what is to be done: 0: nothing. Or the error that was raised. MPI judges the
- * arguments of intercommunicators. Given back with tiara_describe_end, whatever was returned.
+ * call.count is what is to be done: 0: nothing. Or the error that was raised. MPI judges counts
+ * and buffers of intercommunicators. Given back with tiara_describe_end, whatever was returned.
  */
 int tiara_describe_reduction(struct tiara_description *d, struct tiara_comm *c,
     enum tiara_coll coll, const struct tiara_args *args);

@@ -16,20 +16,19 @@ static void derive(struct tiara_request *r)
     r->native = tiara_elem_native(r->type, r->op, &r->elem);
     PMPI_Comm_test_inter(r->comm, &inter);
     r->inter = inter != 0;
-    PMPI_Comm_size(r->comm, &r->ranks);
+    r->ranks = tiara_below_ranks(r->comm);
 }
 
-/* The error class of arguments that MPI need not be asked about, or MPI_SUCCESS. An
- * intercommunicator's are MPI's to judge. */
+/* The error class of arguments that MPI need not be asked about, or MPI_SUCCESS. Counts and buffers
+ * of an intercommunicator are MPI's to judge. */
 static int judge(const struct tiara_request *r)
 {
-    int rc;
+    int rc = tiara_describe_bad_handles(r->type, r->op, r->native ? NULL : &r->elem);
 
     if (r->inter)
-        return MPI_SUCCESS;
+        return rc;
     if (r->count < 0)
         return MPI_ERR_COUNT;
-    rc = tiara_describe_bad_handles(r->type, r->op, r->native ? NULL : &r->elem);
     if (rc == MPI_SUCCESS && r->count > 0 &&
         tiara_describe_bad_buffers(r->sendbuf, r->recvbuf, r->native))
         rc = MPI_ERR_BUFFER;

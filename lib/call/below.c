@@ -133,17 +133,40 @@ static int allgather(MPI_Comm comm, bool driven, const struct tiara_args *a)
     return await(rc, request);
 }
 
+int tiara_below_ranks(MPI_Comm comm)
+{
+    int inter = 0, ranks = 1;
+
+    PMPI_Comm_test_inter(comm, &inter);
+    if (inter)
+        PMPI_Comm_remote_size(comm, &ranks);
+    else
+        PMPI_Comm_size(comm, &ranks);
+    return ranks;
+}
+
+static int reduce(MPI_Comm comm, bool driven, const struct tiara_call *call)
+{
+    struct tiara_args args = call->args;
+    int rc;
+
+    args.op = tiara_elem_op_below(&call->elem, args.op);
+    if (call->coll == TIARA_COLL_ALLREDUCE)
+        rc = allreduce(comm, driven, &args);
+    else
+        rc = reduce_scatter(comm, driven, &args);
+    if (rc == MPI_SUCCESS && args.op != call->args.op)
+        tiara_elem_finish(&call->elem, args.recvbuf, (size_t)args.count, tiara_below_ranks(comm));
+    return rc;
+}
+
 int tiara_below_run(MPI_Comm comm, struct tiara_comm *c, const struct tiara_call *call)
 {
-    const struct tiara_args *args = &call->args;
-
     if (c)
         c->calls[TIARA_COUNT_MPI]++;
-    if (call->coll == TIARA_COLL_ALLREDUCE)
-        return allreduce(comm, is_driven(c), args);
-    if (call->coll == TIARA_COLL_REDUCE_SCATTER)
-        return reduce_scatter(comm, is_driven(c), args);
-    return allgather(comm, is_driven(c), args);
+    if (call->coll == TIARA_COLL_ALLGATHER)
+        return allgather(comm, is_driven(c), &call->args);
+    return reduce(comm, is_driven(c), call);
 }
 
 /*

@@ -7,8 +7,8 @@
 #include "call/call.h"
 
 /*
- * Has the MPI below do the call as the caller described it. @c: NULL, the communicator has no
- * state. Returns MPI's code, which it has raised.
+ * Has the MPI below do the call as the caller described it, with an operator that it knows. @c:
+ * NULL, the communicator has no state. Returns MPI's code, which it has raised.
  */
 int tiara_below_run(MPI_Comm comm, struct tiara_comm *c, const struct tiara_call *call);
 /*
@@ -17,6 +17,8 @@ int tiara_below_run(MPI_Comm comm, struct tiara_comm *c, const struct tiara_call
  * Errors: @mine; TIARA_ERR_PEER when another rank cannot, or has failed in this call.
  */
 TIARA_MUST_USE enum tiara_err tiara_below_agree(struct tiara_comm *c, enum tiara_err mine);
+/* Ranks whose data a reduction on @comm combines: of an intercommunicator, the other group's. */
+int tiara_below_ranks(MPI_Comm comm);
 /* Has MPI judge handles that Tiara does not know, without data: it returns or raises its own error.
  * Collective only where an MPI makes a call without elements collective. */
 int tiara_below_judge(MPI_Comm comm, MPI_Datatype type, MPI_Op op);

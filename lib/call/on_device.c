@@ -103,55 +103,20 @@ enum tiara_err tiara_on_device_classify(const struct tiara_comm *c, struct tiara
 
 /* ---- elements that kernels know ---- */
 
-static const int kernel_types[TIARA_NTYPE] = {
-    [TIARA_TYPE_I8] = TIARA_KERNEL_I8,
-    [TIARA_TYPE_U8] = TIARA_KERNEL_U8,
-    [TIARA_TYPE_I16] = TIARA_KERNEL_I16,
-    [TIARA_TYPE_U16] = TIARA_KERNEL_U16,
-    [TIARA_TYPE_I32] = TIARA_KERNEL_I32,
-    [TIARA_TYPE_U32] = TIARA_KERNEL_U32,
-    [TIARA_TYPE_I64] = TIARA_KERNEL_I64,
-    [TIARA_TYPE_U64] = TIARA_KERNEL_U64,
-    [TIARA_TYPE_F16] = TIARA_KERNEL_F16,
-    [TIARA_TYPE_BF16] = TIARA_KERNEL_BF16,
-    [TIARA_TYPE_F32] = TIARA_KERNEL_F32,
-    [TIARA_TYPE_F64] = TIARA_KERNEL_F64,
-    [TIARA_TYPE_E4M3] = TIARA_KERNEL_E4M3,
-    [TIARA_TYPE_E5M2] = TIARA_KERNEL_E5M2,
-    [TIARA_TYPE_F80] = -1,
-    [TIARA_TYPE_C32] = -1,
-    [TIARA_TYPE_C64] = -1,
-    [TIARA_TYPE_BOOL] = -1,
-};
-
-static const int kernel_opers[TIARA_NOPER + 1] = {
-    [TIARA_OPER_SUM] = TIARA_KERNEL_SUM,
-    [TIARA_OPER_PROD] = TIARA_KERNEL_PROD,
-    [TIARA_OPER_MIN] = TIARA_KERNEL_MIN,
-    [TIARA_OPER_MAX] = TIARA_KERNEL_MAX,
-    [TIARA_OPER_LAND] = TIARA_KERNEL_LAND,
-    [TIARA_OPER_LOR] = TIARA_KERNEL_LOR,
-    [TIARA_OPER_LXOR] = TIARA_KERNEL_LXOR,
-    [TIARA_OPER_BAND] = TIARA_KERNEL_BAND,
-    [TIARA_OPER_BOR] = TIARA_KERNEL_BOR,
-    [TIARA_OPER_BXOR] = TIARA_KERNEL_BXOR,
-    [TIARA_NOPER] = TIARA_KERNEL_SUM, /* AVG */
-};
-
 /* Whether kernels can combine the call's elements. The same on all ranks. */
 static bool kernels_know(
     const struct tiara_comm *c, const struct tiara_call *call, struct tiara_gpu_call *g)
 {
-    *g = (struct tiara_gpu_call){.type = TIARA_KERNEL_U8, .oper = -1};
+    *g = (struct tiara_gpu_call){.type = TIARA_TYPE_U8, .oper = -1};
     if (call->coll == TIARA_COLL_ALLGATHER)
         return true;
-    if (call->elem.type < 0 || call->elem.oper < 0 || kernel_types[call->elem.type] < 0)
+    if (call->elem.type < 0 || call->elem.oper < 0 || call->elem.type >= TIARA_NGPU_TYPE)
         return false;
     /* The strict order rounds after every operand, kernels after every fold. */
     if (c->facts.reproducible && tiara_elem_is_small_float(&call->elem))
         return false;
-    g->type = kernel_types[call->elem.type];
-    g->oper = kernel_opers[call->elem.oper];
+    g->type = call->elem.type;
+    g->oper = call->elem.oper == TIARA_NOPER ? TIARA_OPER_SUM : call->elem.oper;
     g->finish_ranks = call->elem.oper == TIARA_NOPER ? c->size : 0;
     return true;
 }

@@ -2,15 +2,13 @@
  * Starting nonblocking operations, and ending them: what tiara.h's requests are made of.
  *
  * Nothing here waits for another rank. An operation is a job of Tiara's (async.h) where the
- * communicator has what that takes; else it is the MPI's. Types and operators that MPI does not
- * know are then gathered by MPI, and folded by whoever completes the request.
+ * communicator has what that takes; else it is the MPI's, and an average is divided by whoever
+ * completes the request.
  */
 #include "call/request.h"
 #include "base/alloc.h"
 #include "call/below.h"
 #include "call/on_device.h"
-#include <limits.h>
-#include <string.h>
 
 /* ---- GPU memory ---- */
 
@@ -37,15 +35,12 @@ static enum tiara_err open_near(struct tiara_request *r)
 /* ---- the MPI below ---- */
 
 /* Elements of one call of MPI's. */
-static size_t piece_elems(const struct tiara_request *r)
-{
-    return r->way == TIARA_REQUEST_GATHER ? (size_t)INT_MAX / r->elem.size : (size_t)1 << 30;
-}
+#define PIECE_ELEMS ((size_t)1 << 30)
 
 static enum tiara_err alloc_mpi(struct tiara_request *r)
 {
-    size_t piece = piece_elems(r), count = (size_t)r->count;
-    size_t n = count <= piece ? 1 : (count + piece - 1) / piece;
+    size_t count = (size_t)r->count;
+    size_t n = count <= PIECE_ELEMS ? 1 : (count + PIECE_ELEMS - 1) / PIECE_ELEMS;
 
     r->mpi = tiara_alloc(n, sizeof(*r->mpi));
     if (!r->mpi)
@@ -59,21 +54,15 @@ static enum tiara_err alloc_mpi(struct tiara_request *r)
 /* Starts the @i-th piece. Returns MPI's code, which it has raised. */
 static int start_piece(struct tiara_request *r, int i, MPI_Aint extent)
 {
-    size_t piece = piece_elems(r), first = (size_t)i * piece;
-    size_t n = (size_t)r->count - first < piece ? (size_t)r->count - first : piece;
+    size_t first = (size_t)i * PIECE_ELEMS, left = (size_t)r->count - first;
+    size_t n = left < PIECE_ELEMS ? left : PIECE_ELEMS;
     const char *in = r->in.buf;
     char *out = r->out.buf;
 
-    if (r->way == TIARA_REQUEST_GATHER) {
-        in = r->sendbuf == MPI_IN_PLACE ? out : in;
-        return PMPI_Iallgather(in + first * r->elem.size, (int)(n * r->elem.size), MPI_BYTE,
-            r->all + first * r->elem.size * (size_t)r->ranks, (int)(n * r->elem.size), MPI_BYTE,
-            r->comm, &r->mpi[i]);
-    }
     if (i > 0 && in != MPI_IN_PLACE)
         in += (MPI_Aint)first * extent;
-    return PMPI_Iallreduce(in, i > 0 ? out + (MPI_Aint)first * extent : out, (int)n, r->type, r->op,
-        r->comm, &r->mpi[i]);
+    return PMPI_Iallreduce(in, i > 0 ? out + (MPI_Aint)first * extent : out, (int)n, r->type,
+        tiara_elem_op_below(&r->elem, r->op), r->comm, &r->mpi[i]);
 }
 
 static int start_mpi(struct tiara_request *r)
@@ -88,39 +77,6 @@ static int start_mpi(struct tiara_request *r)
     for (int i = 0; i < r->nmpi && rc == MPI_SUCCESS; i++)
         rc = start_piece(r, i, extent);
     return rc;
-}
-
-/* The MPI gathers what it cannot combine. */
-static int start_gather(struct tiara_request *r)
-{
-    r->way = TIARA_REQUEST_GATHER;
-    r->all = tiara_alloc((size_t)r->count * (size_t)r->ranks, r->elem.size);
-    return r->all ? start_mpi(r) : tiara_below_raise(r->comm, TIARA_ERR_NOMEM);
-}
-
-static int fold_gathered(struct tiara_request *r)
-{
-    size_t piece = piece_elems(r), size = r->elem.size;
-    int ranks = r->ranks;
-    const void **src;
-    enum tiara_err err = TIARA_OK;
-
-    src = tiara_alloc((size_t)ranks, sizeof(*src));
-    if (!src)
-        return MPI_ERR_NO_MEM;
-    for (int i = 0; i < r->nmpi && err == TIARA_OK; i++) {
-        size_t first = (size_t)i * piece;
-        size_t n = (size_t)r->count - first < piece ? (size_t)r->count - first : piece;
-        char *out = (char *)r->out.buf + first * size;
-
-        for (int k = 0; k < ranks; k++)
-            src[k] = r->all + (first * (size_t)ranks + n * (size_t)k) * size;
-        err = r->elem.redop->fold(r->elem.redop, out, src, ranks, n);
-        if (err == TIARA_OK && r->elem.redop->finish)
-            r->elem.redop->finish(r->elem.redop, out, n, ranks);
-    }
-    tiara_free(src);
-    return err == TIARA_OK ? MPI_SUCCESS : MPI_ERR_OTHER;
 }
 
 /* ---- starting ---- */
@@ -141,27 +97,19 @@ static bool start_job(struct tiara_request *r, struct tiara_async *a)
     return true;
 }
 
-/* What is over at once. */
-static bool start_nothing(struct tiara_request *r)
-{
-    if (r->count > 0 && (r->ranks > 1 || !r->elem.own))
-        return false;
-    r->way = TIARA_REQUEST_DONE;
-    r->rc = MPI_SUCCESS;
-    if (r->count > 0 && r->sendbuf != MPI_IN_PLACE)
-        memcpy(r->out.buf, r->in.buf, (size_t)r->count * r->elem.size);
-    return true;
-}
-
 /* The operation itself, on r->in and r->out. Returns MPI_SUCCESS or a raised error. */
 static int start_on_comm(struct tiara_request *r, const struct tiara_comm *c)
 {
     r->way = TIARA_REQUEST_MPI;
     if (!r->native || r->inter)
         return start_mpi(r);
-    if (start_nothing(r) || start_job(r, c && tiara_comm_serves(c) ? c->async : NULL))
+    if (r->count == 0) {
+        r->way = TIARA_REQUEST_DONE;
         return MPI_SUCCESS;
-    return r->elem.own ? start_gather(r) : start_mpi(r);
+    }
+    if (start_job(r, c && tiara_comm_serves(c) ? c->async : NULL))
+        return MPI_SUCCESS;
+    return start_mpi(r);
 }
 
 /* A persistent operation on its own channel; the communicator may be freed. */
@@ -177,9 +125,7 @@ static void release_operation(struct tiara_request *r)
     tiara_bounce_drop(&r->in);
     tiara_bounce_drop(&r->out);
     tiara_free(r->mpi);
-    tiara_free(r->all);
     r->mpi = NULL;
-    r->all = NULL;
     r->nmpi = 0;
 }
 
@@ -235,8 +181,8 @@ int tiara_request_conclude(struct tiara_request *r, MPI_Comm *blame_out)
 
     /* MPI has raised its own errors. */
     *blame_out = job && rc != MPI_SUCCESS && !r->job.orphan ? r->comm : MPI_COMM_NULL;
-    if (r->way == TIARA_REQUEST_GATHER && rc == MPI_SUCCESS)
-        rc = fold_gathered(r);
+    if (r->way == TIARA_REQUEST_MPI && rc == MPI_SUCCESS)
+        tiara_elem_finish(&r->elem, r->out.buf, (size_t)r->count, r->ranks);
     if (r->out.copy && rc == MPI_SUCCESS)
         rc = code_of(tiara_bounce_close(r->copier, &r->out, true));
     if (rc != MPI_SUCCESS && *blame_out == MPI_COMM_NULL && r->rc == MPI_SUCCESS)

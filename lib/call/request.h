@@ -1,5 +1,5 @@
 /*
- * Private to lib/core: what the caller of a nonblocking call holds.
+ * What the caller of a nonblocking call holds.
  */
 #ifndef TIARA_CALL_REQUEST_H
 #define TIARA_CALL_REQUEST_H
@@ -11,8 +11,7 @@
 enum tiara_request_way {
     TIARA_REQUEST_DONE, /* nothing: it was over at once */
     TIARA_REQUEST_JOB, /* Tiara's own */
-    TIARA_REQUEST_MPI, /* the MPI below */
-    TIARA_REQUEST_GATHER /* the MPI below gathers; the fold is done by who completes it */
+    TIARA_REQUEST_MPI /* the MPI below */
 };
 
 struct tiara_request {
@@ -30,7 +29,7 @@ struct tiara_request {
     struct tiara_elem elem;
     bool native; /* elem.redop is there */
     bool inter;
-    int ranks;
+    int ranks; /* whose data is combined */
     /* of a persistent request that Tiara serves; then nothing else needs the communicator */
     struct tiara_async *channel;
     enum tiara_request_way way;
@@ -40,7 +39,6 @@ struct tiara_request {
     struct tiara_comm *copier; /* what such copies need of a state; NULL: none so far */
     MPI_Request *mpi; /* [nmpi] a call of MPI's has an int for its count */
     int nmpi;
-    char *all; /* GATHER: [nmpi] pieces: of each rank in turn */
     struct tiara_request *next; /* of those given up while active */
 };
 

@@ -11,6 +11,7 @@
 #include "call/way.h"
 #include "comm/watch.h"
 #include "elem/pack.h"
+#include <limits.h>
 #include <string.h>
 
 /* ---- driving a way ---- */
@@ -207,9 +208,12 @@ static enum tiara_err run_packed(struct tiara_comm *c, struct tiara_call *call, 
 
 /* ---- a call ---- */
 
+/* A rank may describe the block of an all-gather as one element with holes, and MPI packs none of
+ * more than INT_MAX bytes. All ranks know the size of a block only. */
 static bool may_be_served(const struct tiara_comm *c, const struct tiara_call *call)
 {
-    return tiara_comm_serves(c) && (call->elem.redop || call->coll == TIARA_COLL_ALLGATHER);
+    return tiara_comm_serves(c) &&
+           (call->coll == TIARA_COLL_ALLGATHER ? call->count <= INT_MAX : call->elem.redop != NULL);
 }
 
 /* Whether the MPI below takes the call's buffers as they are. */

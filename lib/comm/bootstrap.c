@@ -188,12 +188,10 @@ static enum tiara_err get_acquainted(struct tiara_comm *c, struct tiara_hello *h
     return err;
 }
 
-/* Whether calls may need messages, or an agreement that shared memory cannot give. */
+/* Whether most calls need messages, or an agreement that shared memory cannot give. */
 static bool needs_net(const struct tiara_comm *c)
 {
-    const struct tiara_tune_facts *f = &c->facts;
-
-    return c->layout.nnodes > 1 || !c->arena || (f->algo && f->algo->flags & TIARA_ALGO_FLAT);
+    return c->layout.nnodes > 1 || !c->arena;
 }
 
 /* What follows from the layout and the arena. Collective; the caller agrees on the result. */

@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "comm/agree.h"
 #include "comm/comm.h"
+#include "comm/net.h"
 #include <string.h>
 
 struct tiara_cached_plan {
@@ -103,19 +104,23 @@ static void plan_free(struct tiara_cached_plan *p)
     tiara_free(p);
 }
 
-/* A new one, made and prepared by this rank; with an error, when it exists. NULL: no memory. */
+/* A new one, made and prepared by this rank; with an error, when it exists. NULL: no memory. What
+ * is collective comes first, whatever this rank meets later. */
 static struct tiara_cached_plan *make(struct tiara_comm *c, const struct tiara_tune_choice *choice,
     enum tiara_plan_use use, enum tiara_err *err_out)
 {
+    bool needs_net = choice->algo->flags & TIARA_ALGO_FLAT && !c->net_obj;
+    enum tiara_err err = needs_net ? tiara_net_open(c) : TIARA_OK;
     struct tiara_cached_plan *p = tiara_alloc(1, sizeof(*p));
 
-    *err_out = TIARA_ERR_NOMEM;
+    *err_out = p ? err : TIARA_ERR_NOMEM;
     if (!p)
         return NULL;
     p->algo = choice->algo;
     p->opts = choice->opts;
     p->use = use;
-    *err_out = build(c, choice, use, &p->plan);
+    if (*err_out == TIARA_OK)
+        *err_out = build(c, choice, use, &p->plan);
     if (*err_out == TIARA_OK)
         *err_out = reserve(c, choice, use, &p->plan);
     return p;

@@ -29,24 +29,26 @@ static struct type_slot types[SLOTS];
 static const struct tiara_redop *redops[TIARA_NTYPE][TIARA_NOPER + 1];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* The types and the operator that Tiara adds to MPI's; made on demand, freed at MPI_Finalize. */
+/*
+ * X(a, ID, what follows TIARA_ in its name, what follows TIARA_Type_ in its function's): the types
+ * that Tiara adds to MPI's, which are those of HALF and FP8. Made on demand, freed at MPI_Finalize.
+ */
+#define OWN_TYPES(X, a)                                                                            \
+    X(a, F16, FLOAT16, float16)                                                                    \
+    X(a, BF16, BFLOAT16, bfloat16)                                                                 \
+    X(a, E4M3, FLOAT8_E4M3, float8_e4m3)                                                           \
+    X(a, E5M2, FLOAT8_E5M2, float8_e5m2)
+
+#define OWN_NUMBER(a, ID, NAME, name) OWN_##ID,
+#define OWN_ROW(a, ID, NAME, name) {"TIARA_" #NAME, TIARA_TYPE_##ID, MPI_DATATYPE_NULL},
 enum {
-    OWN_F16,
-    OWN_BF16,
-    OWN_E4M3,
-    OWN_E5M2,
-    NOWN
+    OWN_TYPES(OWN_NUMBER, ) NOWN
 };
 static struct {
     const char *name;
     enum tiara_type type;
     MPI_Datatype handle;
-} own[NOWN] = {
-    [OWN_F16] = {"TIARA_FLOAT16", TIARA_TYPE_F16, MPI_DATATYPE_NULL},
-    [OWN_BF16] = {"TIARA_BFLOAT16", TIARA_TYPE_BF16, MPI_DATATYPE_NULL},
-    [OWN_E4M3] = {"TIARA_FLOAT8_E4M3", TIARA_TYPE_E4M3, MPI_DATATYPE_NULL},
-    [OWN_E5M2] = {"TIARA_FLOAT8_E5M2", TIARA_TYPE_E5M2, MPI_DATATYPE_NULL},
-};
+} own[NOWN] = {OWN_TYPES(OWN_ROW, )};
 static MPI_Op op_avg = MPI_OP_NULL;
 static pthread_mutex_t own_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -63,75 +65,61 @@ static void add_type(MPI_Datatype handle, int type, bool logical)
 {
     unsigned at = hash(handle);
 
-    if (handle == MPI_DATATYPE_NULL || type < 0)
-        return;
     while (types[at].type != 0 && types[at].handle != handle)
         at = (at + 1) % SLOTS;
     types[at] = (struct type_slot){handle, type + 1, logical};
 }
 
-static int integer(size_t size, bool is_signed)
+/* What @handle is worth: the type of its class and size, if there is one. */
+static void add(MPI_Datatype handle, enum tiara_class class, size_t size, bool logical)
 {
-    switch (size) {
-    case 1:
-        return is_signed ? TIARA_TYPE_I8 : TIARA_TYPE_U8;
-    case 2:
-        return is_signed ? TIARA_TYPE_I16 : TIARA_TYPE_U16;
-    case 4:
-        return is_signed ? TIARA_TYPE_I32 : TIARA_TYPE_U32;
-    default:
-        return is_signed ? TIARA_TYPE_I64 : TIARA_TYPE_U64;
-    }
+    for (int t = 0; t < TIARA_NTYPE && handle != MPI_DATATYPE_NULL; t++)
+        if (tiara_type_class((enum tiara_type)t) == class &&
+            tiara_type_size((enum tiara_type)t) == size)
+            add_type(handle, t, logical);
 }
 
 static void add_c_types(void)
 {
-    add_type(MPI_SIGNED_CHAR, TIARA_TYPE_I8, true);
-    add_type(MPI_UNSIGNED_CHAR, TIARA_TYPE_U8, true);
-    add_type(MPI_SHORT, integer(sizeof(short), true), true);
-    add_type(MPI_UNSIGNED_SHORT, integer(sizeof(short), false), true);
-    add_type(MPI_INT, integer(sizeof(int), true), true);
-    add_type(MPI_UNSIGNED, integer(sizeof(int), false), true);
-    add_type(MPI_LONG, integer(sizeof(long), true), true);
-    add_type(MPI_UNSIGNED_LONG, integer(sizeof(long), false), true);
-    add_type(MPI_LONG_LONG_INT, integer(sizeof(long long), true), true);
-    add_type(MPI_UNSIGNED_LONG_LONG, integer(sizeof(long long), false), true);
-    add_type(MPI_INT8_T, TIARA_TYPE_I8, true);
-    add_type(MPI_UINT8_T, TIARA_TYPE_U8, true);
-    add_type(MPI_INT16_T, TIARA_TYPE_I16, true);
-    add_type(MPI_UINT16_T, TIARA_TYPE_U16, true);
-    add_type(MPI_INT32_T, TIARA_TYPE_I32, true);
-    add_type(MPI_UINT32_T, TIARA_TYPE_U32, true);
-    add_type(MPI_INT64_T, TIARA_TYPE_I64, true);
-    add_type(MPI_UINT64_T, TIARA_TYPE_U64, true);
-    add_type(MPI_FLOAT, TIARA_TYPE_F32, true);
-    add_type(MPI_DOUBLE, TIARA_TYPE_F64, true);
-    add_type(MPI_LONG_DOUBLE,
-        sizeof(long double) == tiara_type_size(TIARA_TYPE_F80) ? TIARA_TYPE_F80 : -1, true);
-    add_type(MPI_C_BOOL, TIARA_TYPE_BOOL, true);
-    add_type(MPI_C_FLOAT_COMPLEX, TIARA_TYPE_C32, true);
-    add_type(MPI_C_DOUBLE_COMPLEX, TIARA_TYPE_C64, true);
-    add_type(MPI_AINT, integer(sizeof(MPI_Aint), true), false);
-    add_type(MPI_OFFSET, integer(sizeof(MPI_Offset), true), false);
-    add_type(MPI_COUNT, integer(sizeof(MPI_Count), true), false);
-    add_type(MPI_CXX_BOOL, TIARA_TYPE_BOOL, true);
-    add_type(MPI_CXX_FLOAT_COMPLEX, TIARA_TYPE_C32, true);
-    add_type(MPI_CXX_DOUBLE_COMPLEX, TIARA_TYPE_C64, true);
+    add(MPI_SIGNED_CHAR, TIARA_CLASS_INT, 1, true);
+    add(MPI_UNSIGNED_CHAR, TIARA_CLASS_UINT, 1, true);
+    add(MPI_SHORT, TIARA_CLASS_INT, sizeof(short), true);
+    add(MPI_UNSIGNED_SHORT, TIARA_CLASS_UINT, sizeof(short), true);
+    add(MPI_INT, TIARA_CLASS_INT, sizeof(int), true);
+    add(MPI_UNSIGNED, TIARA_CLASS_UINT, sizeof(int), true);
+    add(MPI_LONG, TIARA_CLASS_INT, sizeof(long), true);
+    add(MPI_UNSIGNED_LONG, TIARA_CLASS_UINT, sizeof(long), true);
+    add(MPI_LONG_LONG_INT, TIARA_CLASS_INT, sizeof(long long), true);
+    add(MPI_UNSIGNED_LONG_LONG, TIARA_CLASS_UINT, sizeof(long long), true);
+    add(MPI_INT8_T, TIARA_CLASS_INT, 1, true);
+    add(MPI_UINT8_T, TIARA_CLASS_UINT, 1, true);
+    add(MPI_INT16_T, TIARA_CLASS_INT, 2, true);
+    add(MPI_UINT16_T, TIARA_CLASS_UINT, 2, true);
+    add(MPI_INT32_T, TIARA_CLASS_INT, 4, true);
+    add(MPI_UINT32_T, TIARA_CLASS_UINT, 4, true);
+    add(MPI_INT64_T, TIARA_CLASS_INT, 8, true);
+    add(MPI_UINT64_T, TIARA_CLASS_UINT, 8, true);
+    add(MPI_FLOAT, TIARA_CLASS_REAL, sizeof(float), true);
+    add(MPI_DOUBLE, TIARA_CLASS_REAL, sizeof(double), true);
+    add(MPI_LONG_DOUBLE, TIARA_CLASS_LONG, sizeof(long double), true);
+    add(MPI_C_BOOL, TIARA_CLASS_BOOL, 1, true);
+    add(MPI_C_FLOAT_COMPLEX, TIARA_CLASS_COMPLEX, 2 * sizeof(float), true);
+    add(MPI_C_DOUBLE_COMPLEX, TIARA_CLASS_COMPLEX, 2 * sizeof(double), true);
+    add(MPI_AINT, TIARA_CLASS_INT, sizeof(MPI_Aint), false);
+    add(MPI_OFFSET, TIARA_CLASS_INT, sizeof(MPI_Offset), false);
+    add(MPI_COUNT, TIARA_CLASS_INT, sizeof(MPI_Count), false);
+    add(MPI_CXX_BOOL, TIARA_CLASS_BOOL, 1, true);
+    add(MPI_CXX_FLOAT_COMPLEX, TIARA_CLASS_COMPLEX, 2 * sizeof(float), true);
+    add(MPI_CXX_DOUBLE_COMPLEX, TIARA_CLASS_COMPLEX, 2 * sizeof(double), true);
 }
 
 /* Fortran types whose size MPI says, since the Fortran compiler's options may change it. */
-static void add_fortran_type(MPI_Datatype handle, char class)
+static void add_fortran_type(MPI_Datatype handle, enum tiara_class class)
 {
     int size = 0;
 
-    if (handle == MPI_DATATYPE_NULL || PMPI_Type_size(handle, &size) != MPI_SUCCESS)
-        return;
-    if (class == 'i' && (size == 1 || size == 2 || size == 4 || size == 8))
-        add_type(handle, integer((size_t)size, true), false);
-    if (class == 'r' && (size == 4 || size == 8))
-        add_type(handle, size == 4 ? TIARA_TYPE_F32 : TIARA_TYPE_F64, false);
-    if (class == 'c' && (size == 8 || size == 16))
-        add_type(handle, size == 8 ? TIARA_TYPE_C32 : TIARA_TYPE_C64, false);
+    if (handle != MPI_DATATYPE_NULL && PMPI_Type_size(handle, &size) == MPI_SUCCESS)
+        add(handle, class, (size_t)size, false);
 }
 
 static void fill_tables(void)
@@ -140,17 +128,17 @@ static void fill_tables(void)
     const char *limit = isa > 0 ? tiara_env_text(TIARA_ENV_ISA) : NULL;
 
     add_c_types();
-    add_fortran_type(MPI_INTEGER, 'i');
-    add_fortran_type(MPI_INTEGER1, 'i');
-    add_fortran_type(MPI_INTEGER2, 'i');
-    add_fortran_type(MPI_INTEGER4, 'i');
-    add_fortran_type(MPI_INTEGER8, 'i');
-    add_fortran_type(MPI_REAL, 'r');
-    add_fortran_type(MPI_REAL4, 'r');
-    add_fortran_type(MPI_REAL8, 'r');
-    add_fortran_type(MPI_DOUBLE_PRECISION, 'r');
-    add_fortran_type(MPI_COMPLEX, 'c');
-    add_fortran_type(MPI_DOUBLE_COMPLEX, 'c');
+    add_fortran_type(MPI_INTEGER, TIARA_CLASS_INT);
+    add_fortran_type(MPI_INTEGER1, TIARA_CLASS_INT);
+    add_fortran_type(MPI_INTEGER2, TIARA_CLASS_INT);
+    add_fortran_type(MPI_INTEGER4, TIARA_CLASS_INT);
+    add_fortran_type(MPI_INTEGER8, TIARA_CLASS_INT);
+    add_fortran_type(MPI_REAL, TIARA_CLASS_REAL);
+    add_fortran_type(MPI_REAL4, TIARA_CLASS_REAL);
+    add_fortran_type(MPI_REAL8, TIARA_CLASS_REAL);
+    add_fortran_type(MPI_DOUBLE_PRECISION, TIARA_CLASS_REAL);
+    add_fortran_type(MPI_COMPLEX, TIARA_CLASS_COMPLEX);
+    add_fortran_type(MPI_DOUBLE_COMPLEX, TIARA_CLASS_COMPLEX);
     for (int t = 0; t < TIARA_NTYPE; t++) {
         for (int o = 0; o < TIARA_NOPER; o++)
             redops[t][o] = tiara_redop_find((enum tiara_type)t, (enum tiara_operator)o, limit);
@@ -172,31 +160,21 @@ static int find_type(MPI_Datatype handle, bool *logical_out)
     return -1;
 }
 
+#define MATCH_OPER(a, ID, name)                                                                    \
+    if (op == MPI_##ID)                                                                            \
+        return TIARA_OPER_##ID;
 static int find_oper(MPI_Op op)
 {
-    if (op == MPI_SUM)
-        return TIARA_OPER_SUM;
-    if (op == MPI_MAX)
-        return TIARA_OPER_MAX;
-    if (op == MPI_MIN)
-        return TIARA_OPER_MIN;
-    if (op == MPI_PROD)
-        return TIARA_OPER_PROD;
-    if (op == MPI_LAND)
-        return TIARA_OPER_LAND;
-    if (op == MPI_LOR)
-        return TIARA_OPER_LOR;
-    if (op == MPI_LXOR)
-        return TIARA_OPER_LXOR;
-    if (op == MPI_BAND)
-        return TIARA_OPER_BAND;
-    if (op == MPI_BOR)
-        return TIARA_OPER_BOR;
-    if (op == MPI_BXOR)
-        return TIARA_OPER_BXOR;
+    TIARA_OPERATORS(MATCH_OPER, )
     if (op == op_avg && op != MPI_OP_NULL)
         return TIARA_NOPER;
     return -1;
+}
+
+#define OWN_BIT(a, ID, NAME, name) | 1u << TIARA_TYPE_##ID
+bool tiara_elem_is_small_float(const struct tiara_elem *e)
+{
+    return e->type >= 0 && ((0 OWN_TYPES(OWN_BIT, )) >> e->type & 1) != 0;
 }
 
 bool tiara_elem_native(MPI_Datatype type, MPI_Op op, struct tiara_elem *e)
@@ -207,9 +185,7 @@ bool tiara_elem_native(MPI_Datatype type, MPI_Op op, struct tiara_elem *e)
     e->type = find_type(type, &logical);
     e->oper = find_oper(op);
     e->packed = false;
-    e->own = e->oper == TIARA_NOPER;
-    for (int i = 0; i < NOWN; i++)
-        e->own = e->own || e->type == (int)own[i].type;
+    e->own = e->oper == TIARA_NOPER || tiara_elem_is_small_float(e);
     if (e->type < 0 || e->oper < 0)
         return false;
     if (!logical && e->oper >= TIARA_OPER_LAND && e->oper <= TIARA_OPER_LXOR)
@@ -223,12 +199,6 @@ bool tiara_elem_native(MPI_Datatype type, MPI_Op op, struct tiara_elem *e)
 
 /* ---- strict rounding: 8- and 16-bit floats, each step rounded, so that it does not matter where a
  * fold was cut ---- */
-
-bool tiara_elem_is_small_float(const struct tiara_elem *e)
-{
-    return e->type == TIARA_TYPE_F16 || e->type == TIARA_TYPE_BF16 || e->type == TIARA_TYPE_E4M3 ||
-           e->type == TIARA_TYPE_E5M2;
-}
 
 /* Bytes folded at a time, aside, since the target may be any of the sources. */
 #define STRICT_TILE 4096
@@ -274,6 +244,98 @@ const struct tiara_redop *tiara_elem_strict(
     return room;
 }
 
+/* ---- what the MPI below is given for what it does not know ---- */
+
+/*
+ * MIN and MAX keep the left one of equal zeros, and of a number and a NaN. Which one is left may
+ * differ between the ranks that an algorithm of MPI's has combine the same two: here it is the one
+ * with the larger bytes.
+ */
+static enum tiara_err choose_either(
+    const struct tiara_redop *op, const void *const src[2], void *dst, size_t bytes)
+{
+    const void *const swapped[2] = {src[1], src[0]};
+    unsigned char left[STRICT_TILE], right[STRICT_TILE];
+    size_t size = op->elem_size, n = bytes / size;
+    enum tiara_err err = op->fold(op, left, src, 2, n);
+
+    if (err == TIARA_OK)
+        err = op->fold(op, right, swapped, 2, n);
+    for (size_t at = 0; at < bytes; at += size)
+        if (memcmp(left + at, right + at, size) < 0)
+            memcpy(left + at, right + at, size);
+    memcpy(dst, left, bytes);
+    return err;
+}
+
+static void combine(enum tiara_operator oper, const char *in, char *inout, int n, MPI_Datatype type)
+{
+    bool logical, choice = oper == TIARA_OPER_MIN || oper == TIARA_OPER_MAX;
+    int known = find_type(type, &logical);
+    const struct tiara_redop *op = known >= 0 ? redops[known][oper] : NULL;
+    size_t bytes = op ? (size_t)n * op->elem_size : 0, step = choice ? STRICT_TILE : bytes;
+    enum tiara_err err = op ? TIARA_OK : TIARA_ERR_ARG;
+
+    for (size_t at = 0; at < bytes && err == TIARA_OK; at += step) {
+        const void *const src[2] = {in + at, inout + at};
+        size_t count = bytes - at < step ? bytes - at : step;
+
+        err = choice ? choose_either(op, src, inout + at, count)
+                     : op->fold(op, inout, src, 2, (size_t)n);
+    }
+    if (err != TIARA_OK) {
+        tiara_error("MPI gave one of Tiara's operators elements of a type that it is not for");
+        PMPI_Abort(MPI_COMM_WORLD, MPI_ERR_OP);
+    }
+}
+
+/* The operators that floats have, and what MPI calls for each. */
+#define OWN_OPERATORS(X, a) X(a, SUM) X(a, PROD) X(a, MIN) X(a, MAX)
+#define OWN_COMBINE(a, ID)                                                                         \
+    static void combine_##ID(void *in, void *inout, int *len, MPI_Datatype *type)                  \
+    {                                                                                              \
+        combine(TIARA_OPER_##ID, in, inout, *len, *type);                                          \
+    }
+OWN_OPERATORS(OWN_COMBINE, )
+
+#define OWN_COMBINER(a, ID) [TIARA_OPER_##ID] = {combine_##ID, MPI_OP_NULL},
+static struct {
+    MPI_User_function *combine;
+    MPI_Op handle; /* own_lock */
+} own_ops[] = {OWN_OPERATORS(OWN_COMBINER, )};
+enum {
+    NOWN_OPS = sizeof(own_ops) / sizeof(own_ops[0])
+};
+
+/* Made with the first handle that a program gets, so that no call can lack them. Locked. */
+static bool make_own_ops(void)
+{
+    pthread_once(&once, fill_tables);
+    for (int i = 0; i < NOWN_OPS; i++)
+        if (own_ops[i].handle == MPI_OP_NULL &&
+            PMPI_Op_create(own_ops[i].combine, 1, &own_ops[i].handle) != MPI_SUCCESS)
+            return false;
+    return true;
+}
+
+MPI_Op tiara_elem_op_below(const struct tiara_elem *e, MPI_Op op)
+{
+    int oper = e->oper == TIARA_NOPER ? TIARA_OPER_SUM : e->oper;
+
+    if (oper < 0 || !tiara_elem_is_small_float(e))
+        return e->oper == TIARA_NOPER ? MPI_SUM : op;
+    return own_ops[oper].handle;
+}
+
+void tiara_elem_finish(const struct tiara_elem *e, void *buf, size_t n, int nranks)
+{
+    const struct tiara_redop *avg =
+        e->oper == TIARA_NOPER && nranks > 1 ? redops[e->type][TIARA_NOPER] : NULL;
+
+    if (avg)
+        avg->finish(avg, buf, n, nranks);
+}
+
 /* ---- what Tiara adds ---- */
 
 /*
@@ -295,7 +357,7 @@ static MPI_Datatype own_type(int i)
     int bytes = (int)tiara_type_size(own[i].type);
 
     pthread_mutex_lock(&own_lock);
-    if (*handle == MPI_DATATYPE_NULL &&
+    if (*handle == MPI_DATATYPE_NULL && make_own_ops() &&
         PMPI_Type_contiguous(bytes, MPI_BYTE, handle) == MPI_SUCCESS) {
         PMPI_Type_commit(handle);
         PMPI_Type_set_name(*handle, own[i].name);
@@ -304,30 +366,17 @@ static MPI_Datatype own_type(int i)
     return *handle;
 }
 
-MPI_Datatype TIARA_Type_float16(void)
-{
-    return own_type(OWN_F16);
-}
-
-MPI_Datatype TIARA_Type_bfloat16(void)
-{
-    return own_type(OWN_BF16);
-}
-
-MPI_Datatype TIARA_Type_float8_e4m3(void)
-{
-    return own_type(OWN_E4M3);
-}
-
-MPI_Datatype TIARA_Type_float8_e5m2(void)
-{
-    return own_type(OWN_E5M2);
-}
+#define OWN_FUNCTION(a, ID, NAME, name)                                                            \
+    MPI_Datatype TIARA_Type_##name(void)                                                           \
+    {                                                                                              \
+        return own_type(OWN_##ID);                                                                 \
+    }
+OWN_TYPES(OWN_FUNCTION, )
 
 MPI_Op TIARA_Op_avg(void)
 {
     pthread_mutex_lock(&own_lock);
-    if (op_avg == MPI_OP_NULL)
+    if (op_avg == MPI_OP_NULL && make_own_ops())
         PMPI_Op_create(avg_called_by_mpi, 1, &op_avg);
     pthread_mutex_unlock(&own_lock);
     return op_avg;
@@ -339,6 +388,9 @@ void tiara_elem_release(void)
     for (int i = 0; i < NOWN; i++)
         if (own[i].handle != MPI_DATATYPE_NULL)
             PMPI_Type_free(&own[i].handle);
+    for (int i = 0; i < NOWN_OPS; i++)
+        if (own_ops[i].handle != MPI_OP_NULL)
+            PMPI_Op_free(&own_ops[i].handle);
     if (op_avg != MPI_OP_NULL)
         PMPI_Op_free(&op_avg);
     pthread_mutex_unlock(&own_lock);

@@ -24,6 +24,13 @@ bool tiara_elem_is_small_float(const struct tiara_elem *elem);
 /* Strict rounding for reproducible mode: folds of small floats two by two. */
 const struct tiara_redop *tiara_elem_strict(
     const struct tiara_redop *redop, struct tiara_redop *room);
+/*
+ * What the MPI below is to be called with for @op, which it may not know; one of Tiara's combines
+ * two elements at a time. The call is over after tiara_elem_finish on the result.
+ */
+MPI_Op tiara_elem_op_below(const struct tiara_elem *elem, MPI_Op op);
+/* Divides the sum of @nranks ranks where the operator is AVG. */
+void tiara_elem_finish(const struct tiara_elem *elem, void *buf, size_t n, int nranks);
 /* Handles that Tiara makes: freed at MPI_Finalize. */
 void tiara_elem_release(void);
 

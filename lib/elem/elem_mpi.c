@@ -17,7 +17,9 @@
 #include <string.h>
 
 /* Bytes combined at a time, so that the scratch stays in a near cache. */
-#define PIECE_BYTES 32768
+#define PIECE_BYTES ((size_t)32768)
+/* Of an address that is given to an operator. */
+#define ALIGN ((size_t)64)
 
 /* The address to give MPI for elements whose first touched byte is @room. */
 static char *typed(const struct tiara_elem_mpi *m, char *room)
@@ -105,24 +107,28 @@ static enum tiara_err measure(struct tiara_elem_mpi *m, MPI_Datatype type, size_
 }
 
 /*
- * Scratch for two operands of a piece. A negative extent puts the later elements below the first.
+ * Scratch for two operands of a piece: as many elements as PIECE_BYTES have room for, laid out with
+ * their holes. One where elements reach into each other, as those of a send buffer may. A negative
+ * extent puts the later elements below the first. The address that the operator gets is aligned.
+ *
+ * Holes of the operands are whatever the memory holds; an operator that looks at them finds zeros,
+ * at least at first. Pages of holes are never touched.
  */
 static enum tiara_err take_scratch(struct tiara_elem_mpi *m)
 {
-    size_t step = (size_t)(m->extent < 0 ? -m->extent : m->extent), one, below, bytes;
+    size_t step = (size_t)(m->extent < 0 ? -m->extent : m->extent);
+    size_t most = step > m->redop.elem_size ? step : m->redop.elem_size;
+    size_t first, bytes;
 
-    m->piece = m->redop.elem_size < PIECE_BYTES ? PIECE_BYTES / m->redop.elem_size : 1;
-    one = m->span_one + (m->piece - 1) * step;
-    below = m->extent < 0 ? (m->piece - 1) * step : 0;
-    bytes = (one + 127) / 64 * 64;
-    m->room = tiara_alloc_aligned(64, 2 * bytes);
+    m->piece = step < m->span_one || most > PIECE_BYTES ? 1 : PIECE_BYTES / most;
+    first = m->extent < 0 ? ((m->piece - 1) * step + ALIGN - 1) / ALIGN * ALIGN : 0;
+    first += (size_t)m->true_lb % ALIGN;
+    bytes = (first + m->span_one + (m->piece - 1) * step + ALIGN - 1) / ALIGN * ALIGN;
+    m->room = m->packed ? tiara_alloc(2 * bytes + ALIGN, 1) : tiara_alloc_aligned(ALIGN, 2 * bytes);
     if (!m->room)
         return TIARA_ERR_NOMEM;
-    /* Holes of the operands are whatever the memory holds; give an operator that looks at them
-     * something defined. */
-    memset(m->room, 0, 2 * bytes);
-    m->acc = m->room + below;
-    m->next = m->room + bytes + below;
+    m->acc = m->room + (ALIGN - (uintptr_t)m->room % ALIGN) % ALIGN + first;
+    m->next = m->acc + bytes;
     return TIARA_OK;
 }
 
@@ -158,12 +164,11 @@ static bool is_pair(MPI_Datatype type)
            type == MPI_2INT || type == MPI_SHORT_INT || type == MPI_LONG_DOUBLE_INT;
 }
 
+#define IS_NOT(a, ID, name) op != MPI_##ID &&
 static bool is_user_op(MPI_Op op)
 {
-    return op != MPI_SUM && op != MPI_PROD && op != MPI_MIN && op != MPI_MAX && op != MPI_LAND &&
-           op != MPI_LOR && op != MPI_LXOR && op != MPI_BAND && op != MPI_BOR && op != MPI_BXOR &&
-           op != MPI_MINLOC && op != MPI_MAXLOC && op != MPI_REPLACE && op != MPI_NO_OP &&
-           op != MPI_OP_NULL;
+    return TIARA_OPERATORS(IS_NOT, ) op != MPI_MINLOC && op != MPI_MAXLOC && op != MPI_REPLACE &&
+           op != MPI_NO_OP && op != MPI_OP_NULL;
 }
 
 enum tiara_err tiara_elem_other(

@@ -36,11 +36,10 @@ static int pack_piece(void *typed, int n, MPI_Datatype type, char *dense, int by
     return rc;
 }
 
-/* Elements handed to one MPI_Pack, whose sizes are ints. */
 int tiara_pack(const void *from, MPI_Aint extent, size_t size, size_t count, MPI_Datatype type,
     char *to, bool unpack)
 {
-    size_t piece = (size_t)INT_MAX / size;
+    size_t piece = (size_t)INT_MAX / size; /* elements of one call */
     int rc = MPI_SUCCESS;
 
     for (size_t at = 0; at < count && rc == MPI_SUCCESS; at += piece) {

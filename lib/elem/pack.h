@@ -9,9 +9,9 @@
 #include <stddef.h>
 
 /*
- * Packs @count elements of @type at @from, @extent apart and @size bytes of data each, into @to;
- * @unpack: the other way. Returns MPI's code. The sizes of MPI's calls are ints; so it takes
- * several.
+ * Packs @count elements of @type at @from, @extent apart and @size bytes of data each (at most
+ * INT_MAX, as the sizes of MPI's calls are ints), into @to; @unpack: the other way. Returns MPI's
+ * code.
  */
 int tiara_pack(const void *from, MPI_Aint extent, size_t size, size_t count, MPI_Datatype type,
     char *to, bool unpack);

@@ -74,7 +74,7 @@ struct tiara_gpu_node_params {
 struct tiara_gpu_call {
     int type,
         /*
-         * enum tiara_kernel_type, enum tiara_kernel_oper (kernels/kernels.h); oper -1: only moved
+         * enum tiara_type, enum tiara_operator (kernels/types.h); oper -1: only moved
          */
         oper;
     int finish_ranks; /* AVG: divide by it; 0: no */

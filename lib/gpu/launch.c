@@ -18,22 +18,8 @@
 /* Chunks in flight within one launch: while peers still read one cell, the next is filled. */
 #define LAUNCH_SLOTS 2
 
-static const unsigned char type_sizes[TIARA_KERNEL_NTYPE] = {
-    [TIARA_KERNEL_I8] = 1,
-    [TIARA_KERNEL_U8] = 1,
-    [TIARA_KERNEL_I16] = 2,
-    [TIARA_KERNEL_U16] = 2,
-    [TIARA_KERNEL_I32] = 4,
-    [TIARA_KERNEL_U32] = 4,
-    [TIARA_KERNEL_I64] = 8,
-    [TIARA_KERNEL_U64] = 8,
-    [TIARA_KERNEL_F16] = 2,
-    [TIARA_KERNEL_BF16] = 2,
-    [TIARA_KERNEL_F32] = 4,
-    [TIARA_KERNEL_F64] = 8,
-    [TIARA_KERNEL_E4M3] = 1,
-    [TIARA_KERNEL_E5M2] = 1,
-};
+#define TYPE_BYTES(a, ID, name, bits, class) (bits) / 8,
+static const unsigned char type_sizes[] = {TIARA_GPU_TYPES(TYPE_BYTES, )};
 
 /* ---- shape ---- */
 
@@ -95,8 +81,7 @@ enum tiara_err tiara_gpu_shape_init(struct tiara_gpu_shape *shape,
 {
     size_t slots, most;
 
-    if (gpu->type < 0 || gpu->type >= TIARA_KERNEL_NTYPE ||
-        type_sizes[gpu->type] != call->elem_size) {
+    if (gpu->type < 0 || gpu->type >= TIARA_NGPU_TYPE || type_sizes[gpu->type] != call->elem_size) {
         tiara_info("kernels know no type %d of %zu bytes", gpu->type, call->elem_size);
         return TIARA_ERR_UNSUPPORTED;
     }
@@ -251,8 +236,7 @@ enum tiara_err tiara_gpu_launch_small(const struct tiara_gpu_node *node,
         .guard = node->segments.guard};
     void *params[] = {&args};
 
-    if (gpu->type < 0 || gpu->type >= TIARA_KERNEL_NTYPE ||
-        type_sizes[gpu->type] != call->elem_size ||
+    if (gpu->type < 0 || gpu->type >= TIARA_NGPU_TYPE || type_sizes[gpu->type] != call->elem_size ||
         call->count > TIARA_KERNEL_SMALL_MAX / call->elem_size ||
         node->segments.links != TIARA_GPU_LINKS_ALL) {
         tiara_info("%zu elements of %zu bytes cannot go in packets", call->count, call->elem_size);

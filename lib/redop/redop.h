@@ -19,44 +19,9 @@
 #define TIARA_REDOP_REDOP_H
 
 #include "base/err.h"
+#include "kernels/types.h"
 #include <stdbool.h>
 #include <stddef.h>
-
-enum tiara_type {
-    TIARA_TYPE_I8,
-    TIARA_TYPE_U8,
-    TIARA_TYPE_I16,
-    TIARA_TYPE_U16,
-    TIARA_TYPE_I32,
-    TIARA_TYPE_U32,
-    TIARA_TYPE_I64,
-    TIARA_TYPE_U64,
-    TIARA_TYPE_F16,
-    TIARA_TYPE_BF16,
-    TIARA_TYPE_E4M3, /* 8-bit floats of the OCP: redop_fp8.h */
-    TIARA_TYPE_E5M2,
-    TIARA_TYPE_F32,
-    TIARA_TYPE_F64,
-    TIARA_TYPE_F80, /* long double */
-    TIARA_TYPE_C32, /* float complex; SUM and PROD only */
-    TIARA_TYPE_C64, /* double complex; SUM and PROD only */
-    TIARA_TYPE_BOOL, /* one byte, 0 or 1 (C _Bool, C++ bool): logical operators */
-    TIARA_NTYPE
-};
-
-enum tiara_operator {
-    TIARA_OPER_SUM,
-    TIARA_OPER_PROD,
-    TIARA_OPER_MIN,
-    TIARA_OPER_MAX,
-    TIARA_OPER_LAND,
-    TIARA_OPER_LOR,
-    TIARA_OPER_LXOR,
-    TIARA_OPER_BAND,
-    TIARA_OPER_BOR,
-    TIARA_OPER_BXOR,
-    TIARA_NOPER
-};
 
 struct tiara_redop {
     const char *name; /* "f32 sum avx512" */
@@ -99,5 +64,6 @@ const struct tiara_redop *tiara_redop_find_avg(enum tiara_type type, const char 
 const char *tiara_type_name(enum tiara_type type);
 const char *tiara_operator_name(enum tiara_operator oper);
 size_t tiara_type_size(enum tiara_type type);
+enum tiara_class tiara_type_class(enum tiara_type type);
 
 #endif

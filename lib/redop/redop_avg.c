@@ -11,8 +11,8 @@
 #include "redop/redop_fp8.h"
 #include "redop/redop_priv.h"
 
-/* Integers divide towards zero. WIDE holds every value of C and of nranks. */
-#define DEFINE_INT_FINISH(T, C, WIDE)                                                              \
+/* Integers divide towards zero, in a type that holds every value of C and of nranks. */
+#define DEFINE_INT_FINISH(T, C)                                                                    \
     void tiara_redop_finish_##T(const struct tiara_redop *op, void *buf, size_t n, int nranks)     \
     {                                                                                              \
         unsigned char *p = buf;                                                                    \
@@ -20,36 +20,23 @@
         for (size_t i = 0; i < n; i++, p += sizeof(C)) {                                           \
             C x;                                                                                   \
             memcpy(&x, p, sizeof(x));                                                              \
-            x = (C)((WIDE)x / (WIDE)nranks);                                                       \
+            x = (C)(x / (__typeof__(x + 0))nranks);                                                \
             memcpy(p, &x, sizeof(x));                                                              \
         }                                                                                          \
     }
 
-DEFINE_INT_FINISH(i8, int8_t, int32_t)
-DEFINE_INT_FINISH(u8, uint8_t, uint32_t)
-DEFINE_INT_FINISH(i16, int16_t, int32_t)
-DEFINE_INT_FINISH(u16, uint16_t, uint32_t)
-DEFINE_INT_FINISH(i32, int32_t, int32_t)
-DEFINE_INT_FINISH(u32, uint32_t, uint32_t)
-DEFINE_INT_FINISH(i64, int64_t, int64_t)
-DEFINE_INT_FINISH(u64, uint64_t, uint64_t)
-
-/* F is the type the division is done in. */
-#define DEFINE_FLOAT_FINISH(T, F)                                                                  \
+/* In float or double, what the lanes of T's vectors are. */
+#define DEFINE_FLOAT_FINISH(T)                                                                     \
     void tiara_redop_finish_##T(const struct tiara_redop *op, void *buf, size_t n, int nranks)     \
     {                                                                                              \
         unsigned char *p = buf, *end = p + n * T##_size;                                           \
+        __typeof__((T##_vec){0}[0]) divisor = (__typeof__(divisor))nranks;                         \
         (void)op;                                                                                  \
         for (; (size_t)(end - p) >= (size_t)T##_lanes * T##_size; p += T##_lanes * T##_size)       \
-            T##_store_vec(p, T##_load_vec(p) / (F)nranks);                                         \
+            T##_store_vec(p, T##_load_vec(p) / divisor);                                           \
         for (; p < end; p += T##_size)                                                             \
-            T##_store_one(p, T##_load_one(p) / (F)nranks);                                         \
+            T##_store_one(p, T##_load_one(p) / divisor);                                           \
     }
-
-DEFINE_FLOAT_FINISH(f16, float)
-DEFINE_FLOAT_FINISH(bf16, float)
-DEFINE_FLOAT_FINISH(f32, float)
-DEFINE_FLOAT_FINISH(f64, double)
 
 #define DEFINE_FP8_FINISH(T)                                                                       \
     void tiara_redop_finish_##T(const struct tiara_redop *op, void *buf, size_t n, int nranks)     \
@@ -60,8 +47,13 @@ DEFINE_FLOAT_FINISH(f64, double)
             p[i] = fp8_store(T##_format, fp8_load(T##_format, p[i]) / (float)nranks);              \
     }
 
-DEFINE_FP8_FINISH(e4m3)
-DEFINE_FP8_FINISH(e5m2)
+#define FINISH_INT(T, bits) DEFINE_INT_FINISH(T, int##bits##_t)
+#define FINISH_UINT(T, bits) DEFINE_INT_FINISH(T, uint##bits##_t)
+#define FINISH_HALF(T, bits) DEFINE_FLOAT_FINISH(T)
+#define FINISH_FP8(T, bits) DEFINE_FP8_FINISH(T)
+#define FINISH_REAL(T, bits) DEFINE_FLOAT_FINISH(T)
+#define DEFINE_FINISH(a, ID, name, bits, class) FINISH_##class(name, bits)
+TIARA_GPU_TYPES(DEFINE_FINISH, )
 
 void tiara_redop_finish_c32(const struct tiara_redop *op, void *buf, size_t n, int nranks)
 {

@@ -102,14 +102,13 @@
     DEFINE_FOLD(fold_##F##_min, F, APPLY_MIN, CLOSE_NONE)                                          \
     DEFINE_FOLD(fold_##F##_max, F, APPLY_MAX, CLOSE_NONE)
 
-DEFINE_INT_FOLDS(i8, u8)
-DEFINE_INT_FOLDS(i16, u16)
-DEFINE_INT_FOLDS(i32, u32)
-DEFINE_INT_FOLDS(i64, u64)
-DEFINE_FLOAT_FOLDS(f16)
-DEFINE_FLOAT_FOLDS(bf16)
-DEFINE_FLOAT_FOLDS(f32)
-DEFINE_FLOAT_FOLDS(f64)
+#define FOLDS_INT(t, bits) /* with the unsigned one */
+#define FOLDS_UINT(t, bits) DEFINE_INT_FOLDS(i##bits, t)
+#define FOLDS_HALF(t, bits) DEFINE_FLOAT_FOLDS(t)
+#define FOLDS_FP8(t, bits) /* in redop_portable.c */
+#define FOLDS_REAL(t, bits) DEFINE_FLOAT_FOLDS(t)
+#define DEFINE_FOLDS(a, ID, name, bits, class) FOLDS_##class(name, bits)
+TIARA_GPU_TYPES(DEFINE_FOLDS, )
 
 /* A sum of complex numbers is a sum of twice as many real ones. */
 #define DEFINE_COMPLEX_SUM(C, F)                                                                   \
@@ -139,31 +138,33 @@ DEFINE_COMPLEX_SUM(c64, f64)
         ROW(TYPE, MAX, #t " max", t##_size, fold_##t##_max),                                       \
         AVG_ROW(TYPE, t, t##_size, fold_##t##_sum)
 
-#define LOGICAL_ROWS(TYPE, t, U)                                                                   \
-    ROW(TYPE, LAND, #t " land", U##_size, fold_##U##_land),                                        \
-        ROW(TYPE, LOR, #t " lor", U##_size, fold_##U##_lor),                                       \
-        ROW(TYPE, LXOR, #t " lxor", U##_size, fold_##U##_lxor)
+#define LOGICAL_ROWS(TYPE, label, U)                                                               \
+    ROW(TYPE, LAND, label " land", U##_size, fold_##U##_land),                                     \
+        ROW(TYPE, LOR, label " lor", U##_size, fold_##U##_lor),                                    \
+        ROW(TYPE, LXOR, label " lxor", U##_size, fold_##U##_lxor)
 
 /* t: the type itself; U: the unsigned type of its size. */
 #define INT_ROWS(TYPE, t, U)                                                                       \
     ROW(TYPE, SUM, #t " sum", U##_size, fold_##U##_sum),                                           \
         ROW(TYPE, PROD, #t " prod", U##_size, fold_##U##_prod),                                    \
         ROW(TYPE, MIN, #t " min", U##_size, fold_##t##_min),                                       \
-        ROW(TYPE, MAX, #t " max", U##_size, fold_##t##_max), LOGICAL_ROWS(TYPE, t, U),             \
+        ROW(TYPE, MAX, #t " max", U##_size, fold_##t##_max), LOGICAL_ROWS(TYPE, #t, U),            \
         ROW(TYPE, BAND, #t " band", U##_size, fold_##U##_band),                                    \
         ROW(TYPE, BOR, #t " bor", U##_size, fold_##U##_bor),                                       \
         ROW(TYPE, BXOR, #t " bxor", U##_size, fold_##U##_bxor),                                    \
         AVG_ROW(TYPE, t, U##_size, fold_##U##_sum)
 
 /* Everything that the vectors do, for the initialiser of struct tiara_redop_rows. */
-#define VECTOR_ROWS                                                                                \
-    INT_ROWS(I8, i8, u8), INT_ROWS(U8, u8, u8), INT_ROWS(I16, i16, u16), INT_ROWS(U16, u16, u16),  \
-        INT_ROWS(I32, i32, u32), INT_ROWS(U32, u32, u32), INT_ROWS(I64, i64, u64),                 \
-        INT_ROWS(U64, u64, u64), FLOAT_ROWS(F16, f16), FLOAT_ROWS(BF16, bf16),                     \
-        FLOAT_ROWS(F32, f32), FLOAT_ROWS(F64, f64),                                                \
-        ROW(C32, SUM, "c32 sum", 2 * f32_size, fold_c32_sum),                                      \
-        AVG_ROW(C32, c32, 2 * f32_size, fold_c32_sum),                                             \
-        ROW(C64, SUM, "c64 sum", 2 * f64_size, fold_c64_sum),                                      \
-        AVG_ROW(C64, c64, 2 * f64_size, fold_c64_sum), LOGICAL_ROWS(BOOL, bool, u8)
+#define VECTOR_ROWS_INT(ID, t, bits) INT_ROWS(ID, t, u##bits),
+#define VECTOR_ROWS_UINT(ID, t, bits) INT_ROWS(ID, t, u##bits),
+#define VECTOR_ROWS_HALF(ID, t, bits) FLOAT_ROWS(ID, t),
+#define VECTOR_ROWS_FP8(ID, t, bits)
+#define VECTOR_ROWS_REAL(ID, t, bits) FLOAT_ROWS(ID, t),
+#define VECTOR_ROWS_LONG(ID, t, bits)
+#define VECTOR_ROWS_COMPLEX(ID, t, bits)                                                           \
+    ROW(ID, SUM, #t " sum", (bits) / 8, fold_##t##_sum), AVG_ROW(ID, t, (bits) / 8, fold_##t##_sum),
+#define VECTOR_ROWS_BOOL(ID, t, bits) LOGICAL_ROWS(ID, "bool", u8),
+#define VECTOR_ROWS_OF(a, ID, name, bits, class) VECTOR_ROWS_##class(ID, name, bits)
+#define VECTOR_ROWS TIARA_TYPES(VECTOR_ROWS_OF, )
 
 #endif

@@ -144,7 +144,7 @@ DEFINE_FP8_FOLDS(e4m3)
 DEFINE_FP8_FOLDS(e5m2)
 
 static const struct tiara_redop_rows rows = {
-    {VECTOR_ROWS, FLOAT_ROWS(E4M3, e4m3), FLOAT_ROWS(E5M2, e5m2), FLOAT_ROWS(F80, f80),
+    {VECTOR_ROWS FLOAT_ROWS(E4M3, e4m3), FLOAT_ROWS(E5M2, e5m2), FLOAT_ROWS(F80, f80),
         ROW(C32, PROD, "c32 prod", 2 * f32_size, fold_c32_prod),
         ROW(C64, PROD, "c64 prod", 2 * f64_size, fold_c64_prod)}};
 

@@ -39,10 +39,9 @@ bool tiara_redop_avx512_supported(void);
 
 /* The finish of AVG, one per type (redop_avg.c). */
 typedef void tiara_redop_finish_fn(const struct tiara_redop *op, void *buf, size_t n, int nranks);
-tiara_redop_finish_fn tiara_redop_finish_i8, tiara_redop_finish_u8, tiara_redop_finish_i16,
-    tiara_redop_finish_u16, tiara_redop_finish_i32, tiara_redop_finish_u32, tiara_redop_finish_i64,
-    tiara_redop_finish_u64, tiara_redop_finish_f16, tiara_redop_finish_bf16,
-    tiara_redop_finish_e4m3, tiara_redop_finish_e5m2, tiara_redop_finish_f32,
-    tiara_redop_finish_f64, tiara_redop_finish_f80, tiara_redop_finish_c32, tiara_redop_finish_c64;
+#define TIARA_REDOP_FINISH(a, ID, name, bits, class)                                               \
+    tiara_redop_finish_fn tiara_redop_finish_##name;
+TIARA_GPU_TYPES(TIARA_REDOP_FINISH, )
+tiara_redop_finish_fn tiara_redop_finish_f80, tiara_redop_finish_c32, tiara_redop_finish_c64;
 
 #endif

@@ -75,42 +75,15 @@ const struct tiara_redop *tiara_redop_find_avg(enum tiara_type type, const char 
     return tiara_redop_find(type, TIARA_REDOP_AVG, isa_limit);
 }
 
+#define TYPE_ROW(a, ID, name, bits, class) {#name, (bits) / 8, TIARA_CLASS_##class},
 static const struct {
     const char *name;
     size_t size;
-} types[TIARA_NTYPE] = {
-    [TIARA_TYPE_I8] = {"i8", 1},
-    [TIARA_TYPE_U8] = {"u8", 1},
-    [TIARA_TYPE_I16] = {"i16", 2},
-    [TIARA_TYPE_U16] = {"u16", 2},
-    [TIARA_TYPE_I32] = {"i32", 4},
-    [TIARA_TYPE_U32] = {"u32", 4},
-    [TIARA_TYPE_I64] = {"i64", 8},
-    [TIARA_TYPE_U64] = {"u64", 8},
-    [TIARA_TYPE_F16] = {"f16", 2},
-    [TIARA_TYPE_BF16] = {"bf16", 2},
-    [TIARA_TYPE_E4M3] = {"e4m3", 1},
-    [TIARA_TYPE_E5M2] = {"e5m2", 1},
-    [TIARA_TYPE_F32] = {"f32", 4},
-    [TIARA_TYPE_F64] = {"f64", 8},
-    [TIARA_TYPE_F80] = {"f80", sizeof(long double)},
-    [TIARA_TYPE_C32] = {"c32", 8},
-    [TIARA_TYPE_C64] = {"c64", 16},
-    [TIARA_TYPE_BOOL] = {"bool", 1},
-};
+    enum tiara_class class;
+} types[TIARA_NTYPE] = {TIARA_TYPES(TYPE_ROW, )};
 
-static const char *const operators[TIARA_NOPER] = {
-    [TIARA_OPER_SUM] = "sum",
-    [TIARA_OPER_PROD] = "prod",
-    [TIARA_OPER_MIN] = "min",
-    [TIARA_OPER_MAX] = "max",
-    [TIARA_OPER_LAND] = "land",
-    [TIARA_OPER_LOR] = "lor",
-    [TIARA_OPER_LXOR] = "lxor",
-    [TIARA_OPER_BAND] = "band",
-    [TIARA_OPER_BOR] = "bor",
-    [TIARA_OPER_BXOR] = "bxor",
-};
+#define OPERATOR_NAME(a, ID, name) #name,
+static const char *const operators[TIARA_NOPER] = {TIARA_OPERATORS(OPERATOR_NAME, )};
 
 const char *tiara_type_name(enum tiara_type type)
 {
@@ -120,6 +93,11 @@ const char *tiara_type_name(enum tiara_type type)
 size_t tiara_type_size(enum tiara_type type)
 {
     return types[type].size;
+}
+
+enum tiara_class tiara_type_class(enum tiara_type type)
+{
+    return types[type].class;
 }
 
 const char *tiara_operator_name(enum tiara_operator oper)

@@ -225,8 +225,7 @@ END_TEST
 
 START_TEST(test_kernel_runs_on_its_arguments)
 {
-    struct tiara_kernel_reduce_args args = {
-        TIARA_KERNEL_I32, TIARA_KERNEL_SUM, 0, 3, COUNT, 0, {0}};
+    struct tiara_kernel_reduce_args args = {TIARA_TYPE_I32, TIARA_OPER_SUM, 0, 3, COUNT, 0, {0}};
     void *argv[] = {&args};
     struct gate gate = GATE_CLOSED;
     int32_t *dst, *src[3];

@@ -220,8 +220,8 @@ static inline struct tiara_exec_call gpu_exec_call(
 static inline struct tiara_gpu_call gpu_gpu_call(
     const struct gpu_actor *a, const struct gpu_act *act)
 {
-    return (struct tiara_gpu_call){.type = act->average ? TIARA_KERNEL_F32 : TIARA_KERNEL_I32,
-        .oper = act->coll == TIARA_COLL_ALLGATHER ? -1 : TIARA_KERNEL_SUM,
+    return (struct tiara_gpu_call){.type = act->average ? TIARA_TYPE_F32 : TIARA_TYPE_I32,
+        .oper = act->coll == TIARA_COLL_ALLGATHER ? -1 : TIARA_OPER_SUM,
         .finish_ranks = act->average ? a->layout->nranks : 0,
         .direct = act->direct,
         .share = act->share};

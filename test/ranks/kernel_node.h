@@ -148,7 +148,7 @@ struct node {
 
 static size_t size_of(int type)
 {
-    return type == TIARA_KERNEL_I16 ? 2 : type == TIARA_KERNEL_I32 ? 4 : 8;
+    return type == TIARA_TYPE_I16 ? 2 : type == TIARA_TYPE_I32 ? 4 : 8;
 }
 
 static void node_init(struct node *n, int nranks)
@@ -194,7 +194,7 @@ static void put(char *base, int type, size_t i, double value)
 {
     int64_t integer = (int64_t)value;
 
-    if (type == TIARA_KERNEL_F64)
+    if (type == TIARA_TYPE_F64)
         memcpy(base + i * 8, &value, 8);
     else /* little-endian */
         memcpy(base + i * size_of(type), &integer, size_of(type));
@@ -205,8 +205,8 @@ static double value_of(const struct call *c, int number, int rank, size_t i)
 {
     size_t index = i + (size_t)number * 100003;
 
-    return c->type == TIARA_KERNEL_F64 ? tiara_test_inexact(rank, index)
-                                       : tiara_test_value(rank, index);
+    return c->type == TIARA_TYPE_F64 ? tiara_test_inexact(rank, index)
+                                     : tiara_test_value(rank, index);
 }
 
 static double result_of(const struct call *c, int number, int nranks, size_t i)
@@ -217,7 +217,7 @@ static double result_of(const struct call *c, int number, int nranks, size_t i)
         acc += value_of(c, number, q, i);
     if (!c->average)
         return acc;
-    return c->type == TIARA_KERNEL_F64 ? acc / nranks : (double)((int64_t)acc / nranks);
+    return c->type == TIARA_TYPE_F64 ? acc / nranks : (double)((int64_t)acc / nranks);
 }
 
 static bool is_coll(const struct call *c, enum tiara_coll coll)
@@ -343,7 +343,7 @@ static struct tiara_kernel_exec_args exec_args(
         .tail_nwait = plan->exit_nwait,
         .flags = TIARA_KERNEL_FIRST | TIARA_KERNEL_LAST,
         .type = c->type,
-        .oper = TIARA_KERNEL_SUM,
+        .oper = TIARA_OPER_SUM,
         .finish_ranks = c->average ? n->nranks : 0,
         .rank = rank,
         .nranks = n->nranks,
@@ -467,7 +467,7 @@ static void run_exec(struct tiara_expect *e, struct node *n, const struct call *
 static struct tiara_kernel_small_args small_args(struct node *n, const struct call *c, int rank)
 {
     struct tiara_kernel_small_args a = {.type = c->type,
-        .oper = TIARA_KERNEL_SUM,
+        .oper = TIARA_OPER_SUM,
         .finish_ranks = c->average ? n->nranks : 0,
         .rank = rank,
         .nranks = n->nranks,

@@ -53,8 +53,7 @@ static void play_all(struct node *n)
 static struct call random_call(
     struct tiara_test_random *random, int nranks, const struct kind *kind)
 {
-    static const int types[] = {
-        TIARA_KERNEL_I16, TIARA_KERNEL_I32, TIARA_KERNEL_I64, TIARA_KERNEL_F64};
+    static const int types[] = {TIARA_TYPE_I16, TIARA_TYPE_I32, TIARA_TYPE_I64, TIARA_TYPE_F64};
     struct call c = {.kind = *kind};
     bool is_vector = kind->coll == TIARA_COLL_ALLREDUCE;
     size_t most;
@@ -102,7 +101,7 @@ START_TEST(test_exec_few_elements_computes)
         n.ncalls = 0;
         for (size_t k = 0; k < LENGTH(kinds); k++)
             n.call[n.ncalls++] = (struct call){.kind = kinds[k],
-                .type = TIARA_KERNEL_I32,
+                .type = TIARA_TYPE_I32,
                 .count = count,
                 .chunk_elems = 1 + count / 2,
                 .nslots = 2,
@@ -173,7 +172,7 @@ START_TEST(test_exec_ops_on_several_blocks)
         {.kind = TIARA_KERNEL_REDUCE, .dst = {0, TIARA_KERNEL_OUT, 0, BLOCKS}, .src = 1, .nsrc = 2},
     };
     struct tiara_plan plan = {.nops = 3, .nsteps = 1, .nblocks = BLOCKS};
-    struct call c = {.type = TIARA_KERNEL_I32,
+    struct call c = {.type = TIARA_TYPE_I32,
         .count = 403,
         .chunk_elems = 100,
         .nslots = 2,
@@ -256,7 +255,7 @@ END_TEST
 static struct call plain_call(const struct kind *kind)
 {
     return (struct call){.kind = *kind,
-        .type = TIARA_KERNEL_I32,
+        .type = TIARA_TYPE_I32,
         .count = 100,
         .chunk_elems = 100,
         .nslots = 1,
@@ -279,13 +278,13 @@ static int play_differently(int rank, const struct tiara_xport_group *group, voi
         run_exec(&e, n, &c);
     } else {
         struct tiara_kernel_small_args a = small_args(n, &c, rank);
-        a.digest = rank == 1 ? 101 * 31 + TIARA_KERNEL_I32 : 100 * 31 + TIARA_KERNEL_I32;
+        a.digest = rank == 1 ? 101 * 31 + TIARA_TYPE_I32 : 100 * 31 + TIARA_TYPE_I32;
         launch(tiara_kernel_small_on_cpu, &a, 1, c.nthreads);
     }
     EXPECT(&e, n->status[rank][0].code == TIARA_KERNEL_MISMATCH);
     EXPECT(&e, n->status[rank][0].op == -1);
     EXPECT(&e, rank == 1 ? n->status[rank][0].peer != 1 : n->status[rank][0].peer == 1);
-    EXPECT(&e, n->status[rank][0].seen == (rank == 1 ? 100u : 101u) * 31 + TIARA_KERNEL_I32);
+    EXPECT(&e, n->status[rank][0].seen == (rank == 1 ? 100u : 101u) * 31 + TIARA_TYPE_I32);
     return e.failures;
 }
 

@@ -86,48 +86,6 @@ static void launch(const struct tiara_kernel_reduce_args *args, unsigned nblocks
     free(team);
 }
 
-/* ---- types: the kernels' and the host's names for the same ---- */
-
-static const enum tiara_type host_type[TIARA_KERNEL_NTYPE] = {
-    [TIARA_KERNEL_I8] = TIARA_TYPE_I8,
-    [TIARA_KERNEL_U8] = TIARA_TYPE_U8,
-    [TIARA_KERNEL_I16] = TIARA_TYPE_I16,
-    [TIARA_KERNEL_U16] = TIARA_TYPE_U16,
-    [TIARA_KERNEL_I32] = TIARA_TYPE_I32,
-    [TIARA_KERNEL_U32] = TIARA_TYPE_U32,
-    [TIARA_KERNEL_I64] = TIARA_TYPE_I64,
-    [TIARA_KERNEL_U64] = TIARA_TYPE_U64,
-    [TIARA_KERNEL_F16] = TIARA_TYPE_F16,
-    [TIARA_KERNEL_BF16] = TIARA_TYPE_BF16,
-    [TIARA_KERNEL_F32] = TIARA_TYPE_F32,
-    [TIARA_KERNEL_F64] = TIARA_TYPE_F64,
-    [TIARA_KERNEL_E4M3] = TIARA_TYPE_E4M3,
-    [TIARA_KERNEL_E5M2] = TIARA_TYPE_E5M2,
-};
-
-static const enum tiara_operator host_oper[TIARA_KERNEL_NOPER] = {
-    [TIARA_KERNEL_SUM] = TIARA_OPER_SUM,
-    [TIARA_KERNEL_PROD] = TIARA_OPER_PROD,
-    [TIARA_KERNEL_MIN] = TIARA_OPER_MIN,
-    [TIARA_KERNEL_MAX] = TIARA_OPER_MAX,
-    [TIARA_KERNEL_LAND] = TIARA_OPER_LAND,
-    [TIARA_KERNEL_LOR] = TIARA_OPER_LOR,
-    [TIARA_KERNEL_LXOR] = TIARA_OPER_LXOR,
-    [TIARA_KERNEL_BAND] = TIARA_OPER_BAND,
-    [TIARA_KERNEL_BOR] = TIARA_OPER_BOR,
-    [TIARA_KERNEL_BXOR] = TIARA_OPER_BXOR,
-};
-
-static size_t size_of(int type)
-{
-    return tiara_type_size(host_type[type]);
-}
-
-static bool has_oper(int type, int oper)
-{
-    return is_defined(host_type[type], host_oper[oper]);
-}
-
 /* ---- data: a third edge values, a third small numbers, a third random bits ---- */
 
 static uint64_t edge_bits(int type, struct tiara_test_random *random)
@@ -143,13 +101,13 @@ static uint64_t edge_bits(int type, struct tiara_test_random *random)
         0x7ff8000000000000, 0xfff8000000000000, 0x7ff0000000000001, 0xfff0000012345678};
     static const uint64_t e4m3[] = {0, 0x80, 1, 7, 8, 0x7e, 0xfe, 0x7f, 0xff, 0x7d, 0x38, 0xb8, 9};
     static const uint64_t e5m2[] = {0, 0x80, 1, 3, 4, 0x7b, 0xfb, 0x7c, 0xfc, 0x7d, 0xff, 0x7e, 5};
-    static const uint64_t *const floats[] = {f16, bf16, f32, f64, e4m3, e5m2};
-    uint64_t top = UINT64_C(1) << (8 * size_of(type) - 1);
+    static const uint64_t *const floats[] = {f16, bf16, e4m3, e5m2, f32, f64};
+    uint64_t top = UINT64_C(1) << (8 * tiara_type_size(type) - 1);
     const uint64_t integers[] = {0, 1, UINT64_MAX, top, top - 1, top + 1, 2};
 
-    if (type < TIARA_KERNEL_F16)
+    if (type < TIARA_TYPE_F16)
         return integers[tiara_test_random_below(random, LENGTH(integers))];
-    return floats[type - TIARA_KERNEL_F16][tiara_test_random_below(random, LENGTH(f16))];
+    return floats[type - TIARA_TYPE_F16][tiara_test_random_below(random, LENGTH(f16))];
 }
 
 static uint64_t small_bits(int type, int value)
@@ -158,13 +116,13 @@ static uint64_t small_bits(int type, int value)
     double f64 = f32;
     uint64_t bits = 0;
 
-    if (is_fp8(host_type[type]))
-        return fp8_encode(host_type[type], f64);
-    if (is_half(host_type[type]))
-        return half_encode(half_format(host_type[type]), f64);
-    if (type == TIARA_KERNEL_F32)
+    if (is_fp8(type))
+        return fp8_encode(type, f64);
+    if (is_half(type))
+        return half_encode(half_format(type), f64);
+    if (type == TIARA_TYPE_F32)
         memcpy(&bits, &f32, sizeof(f32));
-    else if (type == TIARA_KERNEL_F64)
+    else if (type == TIARA_TYPE_F64)
         memcpy(&bits, &f64, sizeof(f64));
     else
         bits = (uint64_t)(int64_t)value;
@@ -173,7 +131,7 @@ static uint64_t small_bits(int type, int value)
 
 static void fill(unsigned char *p, int type, size_t n, struct tiara_test_random *random)
 {
-    size_t size = size_of(type);
+    size_t size = tiara_type_size(type);
 
     for (size_t i = 0; i < n; i++, p += size) {
         uint64_t bits = tiara_test_random_next(random);
@@ -206,7 +164,7 @@ static struct {
 
 static void expect_case(const struct test_case *t)
 {
-    size_t size = size_of(t->type);
+    size_t size = tiara_type_size(t->type);
 
     for (size_t i = 0; i < t->n; i++) {
         const unsigned char *element[MAX_SRC] = {0};
@@ -214,10 +172,10 @@ static void expect_case(const struct test_case *t)
 
         for (int k = 0; k < t->nsrc; k++)
             element[k] = data.original[k] + i * size;
-        oracle(sum, host_type[t->type], host_oper[t->oper], element, t->nsrc);
+        oracle(sum, t->type, t->oper, element, t->nsrc);
         memcpy(result, sum, size);
         if (t->finish_ranks)
-            oracle_divide(result, host_type[t->type], sum, t->finish_ranks);
+            oracle_divide(result, t->type, sum, t->finish_ranks);
         memcpy(data.expected + i * size, result, size);
     }
 }
@@ -246,7 +204,7 @@ static const char *case_name(const struct test_case *t, size_t i)
 /* On data.original, which holds the sources. */
 static void run_case(const struct test_case *t)
 {
-    size_t bytes = t->n * size_of(t->type);
+    size_t bytes = t->n * tiara_type_size(t->type);
     struct tiara_kernel_reduce_args args = {.type = t->type,
         .oper = t->oper,
         .finish_ranks = t->finish_ranks,
@@ -268,7 +226,7 @@ static void run_case(const struct test_case *t)
     launch(&args, t->nblocks, t->nthreads);
     for (size_t i = 0; memcmp(dst, data.expected, bytes) != 0 && i < bytes; i++)
         ck_assert_msg(dst[i] == data.expected[i], "%s: byte %02x, not %02x",
-            case_name(t, i / size_of(t->type)), dst[i], data.expected[i]);
+            case_name(t, i / tiara_type_size(t->type)), dst[i], data.expected[i]);
     ck_assert_msg(is_intact(dst - GUARD, GUARD) && is_intact(dst + bytes, GUARD),
         "%s: wrote outside", case_name(t, 0));
     for (int k = 0; k < t->nsrc; k++)
@@ -299,8 +257,8 @@ START_TEST(test_every_type_and_operator_gives_the_hosts_bits)
 
     for (int k = 0; k < MAX_SRC; k++)
         fill(data.original[k], t.type, 257, &random);
-    for (t.oper = 0; t.oper < TIARA_KERNEL_NOPER; t.oper++)
-        for (t.nsrc = 1; t.nsrc <= MAX_SRC && has_oper(t.type, t.oper); t.nsrc++)
+    for (t.oper = 0; t.oper < TIARA_NOPER; t.oper++)
+        for (t.nsrc = 1; t.nsrc <= MAX_SRC && is_defined(t.type, t.oper); t.nsrc++)
             test_sizes(t, &random);
 }
 END_TEST
@@ -308,7 +266,7 @@ END_TEST
 /* Each pointer at each place, the others at one that they share; and all of them together. */
 START_TEST(test_any_alignment_of_any_pointer_gives_the_same)
 {
-    static const int opers[] = {TIARA_KERNEL_SUM, TIARA_KERNEL_MIN};
+    static const int opers[] = {TIARA_OPER_SUM, TIARA_OPER_MIN};
     struct tiara_test_random random = {seed + 100 + (uint64_t)_i};
     struct test_case t = {
         .type = _i, .nsrc = 3, .in_place = -1, .n = 101, .nblocks = 1, .nthreads = 1};
@@ -334,7 +292,7 @@ END_TEST
 START_TEST(test_nothing_behind_a_source_is_read)
 {
     struct tiara_kernel_reduce_args args = {
-        .type = TIARA_KERNEL_U8, .oper = TIARA_KERNEL_BXOR, .nsrc = 2};
+        .type = TIARA_TYPE_U8, .oper = TIARA_OPER_BXOR, .nsrc = 2};
     unsigned char dst[128 + 16];
 
     for (args.count = 30; args.count < 100; args.count++) {
@@ -360,7 +318,7 @@ START_TEST(test_any_number_of_threads_gives_the_same)
 {
     static const unsigned grids[][2] = {{1, 2}, {1, 7}, {3, 4}, {2, 33}, {1, TIARA_KERNEL_THREADS}};
     static const int types[] = {
-        TIARA_KERNEL_U8, TIARA_KERNEL_BF16, TIARA_KERNEL_I32, TIARA_KERNEL_F64, TIARA_KERNEL_E5M2};
+        TIARA_TYPE_U8, TIARA_TYPE_BF16, TIARA_TYPE_I32, TIARA_TYPE_F64, TIARA_TYPE_E5M2};
     struct tiara_test_random random = {seed + 200 + (uint64_t)_i};
     struct test_case t = {.type = types[_i], .nsrc = 2, .n = 20011, .finish_ranks = 3};
 
@@ -389,7 +347,7 @@ START_TEST(test_average_divides_as_the_host_does)
     for (size_t r = 0; r < LENGTH(ranks); r++)
         /* Of one source also NaNs with a payload come here; what becomes of a small float's the
          * oracle does not know. */
-        for (t.nsrc = is_half(host_type[t.type]) ? 2 : 1; t.nsrc <= 3; t.nsrc++) {
+        for (t.nsrc = is_half(t.type) ? 2 : 1; t.nsrc <= 3; t.nsrc++) {
             t.finish_ranks = ranks[r];
             for (int k = 0; k <= MAX_SRC; k++)
                 t.skew[k] = tiara_test_random_below(&random, SPREAD);
@@ -402,7 +360,7 @@ END_TEST
 /* Every value with every other: 8-bit floats. */
 START_TEST(test_all_pairs_of_8_bit_floats)
 {
-    struct test_case t = {.type = TIARA_KERNEL_E4M3 + _i,
+    struct test_case t = {.type = TIARA_TYPE_E4M3 + _i,
         .nsrc = 2,
         .in_place = -1,
         .n = 65536,
@@ -413,7 +371,7 @@ START_TEST(test_all_pairs_of_8_bit_floats)
         data.original[0][i] = (unsigned char)i;
         data.original[1][i] = (unsigned char)(i >> 8);
     }
-    for (t.oper = 0; t.oper <= TIARA_KERNEL_MAX; t.oper++) {
+    for (t.oper = 0; t.oper <= TIARA_OPER_MAX; t.oper++) {
         expect_case(&t);
         run_case(&t);
     }
@@ -424,7 +382,7 @@ END_TEST
 START_TEST(test_all_values_of_16_bit_floats)
 {
     struct tiara_test_random random = {seed + 400};
-    struct test_case t = {.type = TIARA_KERNEL_F16 + _i,
+    struct test_case t = {.type = TIARA_TYPE_F16 + _i,
         .nsrc = 2,
         .in_place = -1,
         .n = 65536,
@@ -436,7 +394,7 @@ START_TEST(test_all_values_of_16_bit_floats)
         uint16_t code = (uint16_t)i;
         memcpy(data.original[0] + 2 * i, &code, sizeof(code));
     }
-    for (t.oper = 0; t.oper <= TIARA_KERNEL_MAX; t.oper++) {
+    for (t.oper = 0; t.oper <= TIARA_OPER_MAX; t.oper++) {
         expect_case(&t);
         run_case(&t);
     }
@@ -450,17 +408,16 @@ START_TEST(test_8_bit_floats_saturate_and_have_one_nan)
         int type, oper;
         unsigned char a, b, result;
     } known[] = {
-        {TIARA_KERNEL_E4M3, TIARA_KERNEL_SUM, 0x7e, 0x7e, 0x7e}, /* 448 + 448 */
-        {TIARA_KERNEL_E4M3, TIARA_KERNEL_SUM, 0x38, 0x38, 0x40}, /* 1 + 1 */
-        {TIARA_KERNEL_E4M3, TIARA_KERNEL_SUM, 0xff, 0x38, 0x7f}, /* NaN + 1 */
-        {TIARA_KERNEL_E4M3, TIARA_KERNEL_PROD, 0xfe, 0x7e, 0xfe}, /* -448 * 448 */
-        {TIARA_KERNEL_E5M2, TIARA_KERNEL_SUM, 0x7c, 0x3c, 0x7b}, /* infinity + 1 */
-        {TIARA_KERNEL_E5M2, TIARA_KERNEL_SUM, 0x7c, 0xfc, 0x7f}, /* infinity - infinity */
-        {TIARA_KERNEL_E5M2, TIARA_KERNEL_MAX, 0x7c, 0x3c, 0x7c}, /* of infinity and 1 */
-        {TIARA_KERNEL_E5M2, TIARA_KERNEL_MIN, 0xfd, 0x3c, 0xfd}, /* a NaN on the left stays */
-        {TIARA_KERNEL_E5M2, TIARA_KERNEL_MIN, 0x3c, 0xfd,
-            0x3c}, /* and on the right is passed over */
-        {TIARA_KERNEL_E4M3, TIARA_KERNEL_MIN, 0x00, 0x80, 0x00}, /* 0 and -0 are equal */
+        {TIARA_TYPE_E4M3, TIARA_OPER_SUM, 0x7e, 0x7e, 0x7e}, /* 448 + 448 */
+        {TIARA_TYPE_E4M3, TIARA_OPER_SUM, 0x38, 0x38, 0x40}, /* 1 + 1 */
+        {TIARA_TYPE_E4M3, TIARA_OPER_SUM, 0xff, 0x38, 0x7f}, /* NaN + 1 */
+        {TIARA_TYPE_E4M3, TIARA_OPER_PROD, 0xfe, 0x7e, 0xfe}, /* -448 * 448 */
+        {TIARA_TYPE_E5M2, TIARA_OPER_SUM, 0x7c, 0x3c, 0x7b}, /* infinity + 1 */
+        {TIARA_TYPE_E5M2, TIARA_OPER_SUM, 0x7c, 0xfc, 0x7f}, /* infinity - infinity */
+        {TIARA_TYPE_E5M2, TIARA_OPER_MAX, 0x7c, 0x3c, 0x7c}, /* of infinity and 1 */
+        {TIARA_TYPE_E5M2, TIARA_OPER_MIN, 0xfd, 0x3c, 0xfd}, /* a NaN on the left stays */
+        {TIARA_TYPE_E5M2, TIARA_OPER_MIN, 0x3c, 0xfd, 0x3c}, /* and on the right is passed over */
+        {TIARA_TYPE_E4M3, TIARA_OPER_MIN, 0x00, 0x80, 0x00}, /* 0 and -0 are equal */
     };
 
     for (size_t i = 0; i < LENGTH(known); i++) {
@@ -487,12 +444,12 @@ int main(void)
     seed = tiara_test_seed();
     tcase_set_timeout(tcase, 0);
     tcase_add_loop_test(
-        tcase, test_every_type_and_operator_gives_the_hosts_bits, 0, TIARA_KERNEL_NTYPE);
+        tcase, test_every_type_and_operator_gives_the_hosts_bits, 0, TIARA_NGPU_TYPE);
     tcase_add_loop_test(
-        tcase, test_any_alignment_of_any_pointer_gives_the_same, 0, TIARA_KERNEL_NTYPE);
+        tcase, test_any_alignment_of_any_pointer_gives_the_same, 0, TIARA_NGPU_TYPE);
     tcase_add_test(tcase, test_nothing_behind_a_source_is_read);
     tcase_add_loop_test(tcase, test_any_number_of_threads_gives_the_same, 0, 5);
-    tcase_add_loop_test(tcase, test_average_divides_as_the_host_does, 0, TIARA_KERNEL_NTYPE);
+    tcase_add_loop_test(tcase, test_average_divides_as_the_host_does, 0, TIARA_NGPU_TYPE);
     tcase_add_loop_test(tcase, test_all_pairs_of_8_bit_floats, 0, 2);
     tcase_add_loop_test(tcase, test_all_values_of_16_bit_floats, 0, 2);
     tcase_add_test(tcase, test_8_bit_floats_saturate_and_have_one_nan);
