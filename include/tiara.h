@@ -139,8 +139,8 @@ int TIARA_Allreduce_multi(int n, const void *const *sendbufs, void *const *recvb
  * TIARA_PROGRESS allows it (tiara(7)), and leaves them to the MPI below otherwise.
  *
  * Set-up. What nonblocking calls need is made by TIARA_Comm_prepare, or the first blocking call on
- * the communicator after a nonblocking one; until then they are the MPI's below. Each persistent
- * call has its own, made by TIARA_Allreduce_init.
+ * the communicator after a nonblocking one; until then they are the MPI's below. What a
+ * persistent call needs is made by TIARA_Allreduce_init; small ones of a communicator share memory.
  */
 typedef struct tiara_request *TIARA_Request;
 #define TIARA_REQUEST_NULL ((TIARA_Request)0)
@@ -161,9 +161,11 @@ int TIARA_Iallreduce_c(const void *sendbuf, void *recvbuf, MPI_Count count, MPI_
  * started
  * @info: MPI_INFO_NULL or hints, none of which is known. Collective over @comm, and may wait for
  *     its other ranks. The request is inactive: TIARA_Start starts it, a completing call makes it
- *     inactive again, TIARA_Request_free ends it. Ranks may start their requests in any order, but
- *     for those that the MPI below does, as TIARA_Iallreduce would: where TIARA_Comm_serves says
- *     no. @op lives as long as the request.
+ *     inactive again, TIARA_Request_free ends it. Ranks may start their requests in any order. What
+ *     Tiara does not serve is a persistent operation of the MPI below: that needs MPI 4.0, or
+ *     Open MPI 4.0 (else MPI_ERR_UNSUPPORTED_OPERATION); and whether it can be started after
+ *     @comm was freed is up to that MPI (in Open MPI 4.1 it cannot). @op lives as long as the
+ *     request.
  */
 int TIARA_Allreduce_init(const void *sendbuf, void *recvbuf, int count, MPI_Datatype datatype,
     MPI_Op op, MPI_Comm comm, MPI_Info info, TIARA_Request *request);

@@ -143,6 +143,8 @@ static int allreduce_init(const struct tiara_request *args, TIARA_Request *reque
         rc = open_channel(r, c);
     if (rc == MPI_SUCCESS)
         rc = keep_type(r);
+    if (rc == MPI_SUCCESS && !r->channel)
+        rc = tiara_request_prepare(r);
     if (rc != MPI_SUCCESS)
         tiara_request_delete(r);
     else
@@ -176,19 +178,11 @@ static bool can_start(TIARA_Request r)
     return r && r->persistent && !r->active;
 }
 
-static int start(TIARA_Request r)
-{
-    struct tiara_comm *c = NULL;
-    int rc = r->channel ? MPI_SUCCESS : tiara_process_find(r->comm, true, &c);
-
-    return rc == MPI_SUCCESS ? tiara_request_start(r, c) : rc;
-}
-
 int TIARA_Start(TIARA_Request *request)
 {
     if (!request || !can_start(*request))
         return tiara_below_raise_code(MPI_COMM_SELF, MPI_ERR_REQUEST);
-    return start(*request);
+    return tiara_request_start(*request, NULL);
 }
 
 int TIARA_Startall(int count, TIARA_Request requests[])
@@ -201,6 +195,6 @@ int TIARA_Startall(int count, TIARA_Request requests[])
         if (!requests || !can_start(requests[i]))
             return tiara_below_raise_code(MPI_COMM_SELF, MPI_ERR_REQUEST);
     for (int i = 0; i < count && rc == MPI_SUCCESS; i++)
-        rc = start(requests[i]);
+        rc = tiara_request_start(requests[i], NULL);
     return rc;
 }

@@ -36,7 +36,8 @@ static void job_end(struct tiara_async *a, struct tiara_job **at, enum tiara_err
     *at = job->next;
     if (a->end == &job->next)
         a->end = at;
-    tiara_posted_finish(a->c->arena, a->first ? a->first->posted.seq - 1 : a->last_seq);
+    if (!a->channel.segment)
+        tiara_posted_finish(a->c->arena, a->first ? a->first->posted.seq - 1 : a->last_seq);
     job->err = err;
     job->orphan = !a->owner;
     tiara_store_relaxed(&nended, tiara_load_relaxed(&nended) + 1); /* relaxed: in the turn */
@@ -49,7 +50,6 @@ static void job_end(struct tiara_async *a, struct tiara_job **at, enum tiara_err
 void tiara_async_fail(struct tiara_async *a)
 {
     pthread_mutex_lock(&lock);
-    a->failed = true;
     (void)!tiara_state_leave(a->c, a->c->ncalls, true);
     pthread_mutex_unlock(&lock);
     if (a->running)
@@ -68,7 +68,7 @@ static bool step_small(struct tiara_async *a, struct tiara_job **at, enum tiara_
 
     *err_out = TIARA_OK;
     if (!job->published) {
-        if (!tiara_posted_has_slot(a->c->arena, job->posted.seq))
+        if (!tiara_posted_has_slot(a->c->arena, &job->posted))
             return false;
         tiara_posted_publish(a->c->arena, &job->posted, &small);
         job->published = moved = true;
@@ -90,7 +90,7 @@ static bool step_plan(struct tiara_async *a, struct tiara_job **at, enum tiara_e
 
     *err_out = TIARA_OK;
     if (!job->published) {
-        if (a->running || !tiara_posted_has_slot(a->c->arena, job->posted.seq))
+        if (a->running || !tiara_posted_has_slot(a->c->arena, &job->posted))
             return false;
         tiara_posted_begin(a->c->arena, &job->posted);
         job->published = true;
@@ -290,7 +290,7 @@ uint64_t tiara_async_visits(void)
 static bool choose(const struct tiara_async *a, const struct tiara_call *call,
     struct tiara_tune_choice *choice, const char **why_out)
 {
-    if (a->failed) {
+    if (!tiara_comm_serves(a->c)) {
         /* It is started, and fails: not all ranks need know yet. */
         *choice = (struct tiara_tune_choice){.path = TIARA_PATH_SMALL};
         return true;
@@ -338,11 +338,13 @@ static void number_job(
 
     if (a->c->facts.reproducible && tiara_elem_is_small_float(&call->elem))
         call->elem.redop = tiara_elem_strict(call->elem.redop, &job->strict);
-    job->posted = (struct tiara_posted){.seq = a->next_seq++,
-        .digest = tiara_call_digest(a->c, call),
-        .desc = tiara_call_desc(call)};
+    job->posted =
+        (struct tiara_posted){.ring = a->channel.segment ? a->channel.ring : TIARA_POSTED_ALL,
+            .seq = a->next_seq++,
+            .digest = tiara_call_digest(a->c, call),
+            .desc = tiara_call_desc(call)};
     job->plan = (struct tiara_exec_call){0};
-    job->err = a->failed ? TIARA_ERR_PEER : TIARA_OK;
+    job->err = tiara_comm_serves(a->c) ? TIARA_OK : TIARA_ERR_PEER;
     if (choice->path == TIARA_PATH_PLAN)
         job->err = fill_plan(a, job, choice);
     tiara_store_relaxed(&nstarted, tiara_load_relaxed(&nstarted) + 1); /* relaxed: in the lock */

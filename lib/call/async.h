@@ -15,7 +15,7 @@
 #ifndef TIARA_CALL_ASYNC_H
 #define TIARA_CALL_ASYNC_H
 
-#include "call/call.h"
+#include "call/channel.h"
 
 struct tiara_async;
 

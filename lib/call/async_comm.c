@@ -52,10 +52,13 @@ void tiara_async_wait_init(struct tiara_wait *w, const struct tiara_job *job)
 
 static void async_free(struct tiara_async *a)
 {
-    if (a && a->c)
+    if (!a)
+        return;
+    if (a->channel.segment)
+        tiara_channel_close(&a->channel);
+    else if (a->c)
         tiara_comm_twin_free(a->c);
-    if (a)
-        tiara_free(a->run);
+    tiara_free(a->run);
     tiara_free(a);
 }
 
@@ -65,19 +68,28 @@ static enum tiara_err async_new(
     struct tiara_comm *c, const struct tiara_call *like, struct tiara_async **a_out)
 {
     struct tiara_async *a = tiara_alloc(1, sizeof(*a));
+    struct tiara_channel channel = {0};
     enum tiara_err err;
 
     *a_out = NULL;
     if (a)
         a->run = tiara_exec_run_new();
-    err = tiara_async_make(c, like, a && a->run, a ? &a->c : NULL);
+    if (like && tiara_channel_fits(c, like)) {
+        err = tiara_channel_open(c, like, a && a->run, &channel);
+        if (a) {
+            a->channel = channel;
+            a->c = channel.twin;
+        }
+    } else {
+        err = tiara_async_make(c, like, a && a->run, a ? &a->c : NULL);
+    }
     if (err != TIARA_OK || !a || !a->c) {
         async_free(a);
         return err;
     }
     tiara_progress_add(tiara_async_progress);
     a->owner = c;
-    a->next_seq = a->c->arena->seq + 1;
+    a->next_seq = a->channel.segment ? 1 : a->c->arena->seq + 1;
     a->end = &a->first;
     tiara_async_turn_take();
     a->next = tiara_asyncs;
@@ -152,6 +164,7 @@ void tiara_async_part(struct tiara_comm *c)
             a->owner = NULL;
     tiara_async_turn_give();
     tiara_async_close(c->async);
+    tiara_channels_part(c);
 }
 
 static bool nothing_left(void *arg, struct tiara_wait_on *on)

@@ -62,8 +62,7 @@ static enum tiara_err make_plan(struct tiara_comm *twin, const struct tiara_call
 /* Whether only small slots are needed. */
 static bool is_small(const struct tiara_comm *c, const struct tiara_call *like)
 {
-    return like && c->layout.nnodes == 1 &&
-           like->count * like->elem.size <= tiara_tune_small_max(&c->facts);
+    return like && tiara_channel_fits(c, like);
 }
 
 enum tiara_err tiara_async_make(

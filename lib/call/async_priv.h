@@ -13,13 +13,14 @@
 
 struct tiara_async {
     struct tiara_comm *c; /* the twin */
+    struct tiara_channel channel; /* a part of its arena; or there is none, and all of it is ours */
     struct tiara_run *run; /* of the plan that runs */
     struct tiara_job *running; /* NULL: none */
     struct tiara_job *first, **end;
     uint64_t last_seq; /* of those that came into the list */
     uint64_t next_seq; /* lock */
-    /* Lock, as what a start reads of the twin: an operation failed, and so will all others. */
-    bool failed;
+    /* What a start reads of the twin is the lock's: when its state ends, an operation has failed,
+     * and so will all others. */
     const struct tiara_comm *owner; /* whose ranks they are; NULL: it is freed */
     bool closed; /* to be freed when it has no jobs */
     struct tiara_async *next;

@@ -5,6 +5,9 @@
 #include "call/below.h"
 #include "base/log.h"
 #include <limits.h>
+#if defined(HAVE_MPIX_ALLREDUCE_INIT) && !defined(HAVE_MPI_ALLREDUCE_INIT)
+#include <mpi-ext.h>
+#endif
 
 /* Elements of one MPI call, below INT_MAX. */
 #define PIECE ((MPI_Count)1 << 30)
@@ -167,6 +170,20 @@ int tiara_below_run(MPI_Comm comm, struct tiara_comm *c, const struct tiara_call
     if (call->coll == TIARA_COLL_ALLGATHER)
         return allgather(comm, is_driven(c), &call->args);
     return reduce(comm, is_driven(c), call);
+}
+
+int tiara_below_init(const void *in, void *out, int count, MPI_Datatype type, MPI_Op op,
+    MPI_Comm comm, MPI_Request *request)
+{
+#if defined(HAVE_MPI_ALLREDUCE_INIT)
+    return PMPI_Allreduce_init(in, out, count, type, op, comm, MPI_INFO_NULL, request);
+#elif defined(HAVE_MPIX_ALLREDUCE_INIT)
+    return PMPIX_Allreduce_init(in, out, count, type, op, comm, MPI_INFO_NULL, request);
+#else
+    (void)in, (void)out, (void)count, (void)type, (void)op, (void)request;
+    tiara_error("a persistent all-reduce that Tiara does not serve needs an MPI that has them");
+    return tiara_below_raise_code(comm, MPI_ERR_UNSUPPORTED_OPERATION);
+#endif
 }
 
 /*

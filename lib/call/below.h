@@ -12,6 +12,12 @@
  */
 int tiara_below_run(MPI_Comm comm, struct tiara_comm *c, const struct tiara_call *call);
 /*
+ * Makes a persistent all-reduce of the MPI below; of MPI 4.0, or of Open MPI before. Collective.
+ * Returns MPI's code, which it has raised; MPI_ERR_UNSUPPORTED_OPERATION where it has none.
+ */
+int tiara_below_init(const void *in, void *out, int count, MPI_Datatype type, MPI_Op op,
+    MPI_Comm comm, MPI_Request *request);
+/*
  * Before a call goes to the MPI below: whether all ranks can begin it, with the copies that it
  * needs. Collective, where GPU memory is possible at all.
  * Errors: @mine; TIARA_ERR_PEER when another rank cannot, or has failed in this call.

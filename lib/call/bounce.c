@@ -56,17 +56,27 @@ enum tiara_err tiara_bounce_open(struct tiara_comm *c, struct tiara_bounce *b, c
     if (!b->copy)
         return TIARA_ERR_NOMEM;
     b->buf = b->copy - b->first;
-    if (!fetch && !holes)
+    return fetch || holes ? tiara_bounce_fetch(c, b) : TIARA_OK;
+}
+
+enum tiara_err tiara_bounce_fetch(struct tiara_comm *c, const struct tiara_bounce *b)
+{
+    if (!b->copy)
         return TIARA_OK;
     return tiara_stage_copy(c, b->copy, (char *)b->user + b->first, b->bytes, false);
 }
 
+enum tiara_err tiara_bounce_store(struct tiara_comm *c, const struct tiara_bounce *b)
+{
+    if (!b->copy)
+        return TIARA_OK;
+    return tiara_stage_copy(c, (char *)b->user + b->first, b->copy, b->bytes, true);
+}
+
 enum tiara_err tiara_bounce_close(struct tiara_comm *c, struct tiara_bounce *b, bool store)
 {
-    enum tiara_err err = TIARA_OK;
+    enum tiara_err err = store ? tiara_bounce_store(c, b) : TIARA_OK;
 
-    if (b->copy && store)
-        err = tiara_stage_copy(c, (char *)b->user + b->first, b->copy, b->bytes, true);
     tiara_bounce_drop(b);
     return err;
 }

@@ -28,6 +28,12 @@ bool tiara_bounce_is_host_call(const struct tiara_call *call);
  */
 TIARA_MUST_USE enum tiara_err tiara_bounce_open(struct tiara_comm *c, struct tiara_bounce *b,
     const void *buf, size_t count, MPI_Datatype type, bool fetch);
+/* The copy has the contents once more. */
+TIARA_MUST_USE enum tiara_err tiara_bounce_fetch(
+    struct tiara_comm *c, const struct tiara_bounce *b);
+/* Writes the copy back. */
+TIARA_MUST_USE enum tiara_err tiara_bounce_store(
+    struct tiara_comm *c, const struct tiara_bounce *b);
 /* Without writing anything back. */
 void tiara_bounce_drop(struct tiara_bounce *b);
 /* @store: writes the copy back. */

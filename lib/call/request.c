@@ -3,7 +3,8 @@
  *
  * Nothing here waits for another rank. An operation is a job of Tiara's (async.h) where the
  * communicator has what that takes; else it is the MPI's, and an average is divided by whoever
- * completes the request.
+ * completes the request. Persistent operations are matched by the request, whatever the order in
+ * which ranks start them: they have a channel of Tiara's, or are persistent ones of the MPI below.
  */
 #include "call/request.h"
 #include "base/alloc.h"
@@ -13,7 +14,7 @@
 /* ---- GPU memory ---- */
 
 /* Has r->in and r->out stand for the caller's buffers, in host memory. */
-static enum tiara_err open_near(struct tiara_request *r)
+static enum tiara_err open_host(struct tiara_request *r)
 {
     bool in_place = r->sendbuf == MPI_IN_PLACE;
     enum tiara_err err;
@@ -51,21 +52,26 @@ static enum tiara_err alloc_mpi(struct tiara_request *r)
     return TIARA_OK;
 }
 
-/* Starts the @i-th piece. Returns MPI's code, which it has raised. */
-static int start_piece(struct tiara_request *r, int i, MPI_Aint extent)
+/* Starts the @i-th piece, or makes its persistent operation. Returns MPI's code, which it has
+ * raised. */
+static int open_piece(struct tiara_request *r, int i, MPI_Aint extent)
 {
     size_t first = (size_t)i * PIECE_ELEMS, left = (size_t)r->count - first;
     size_t n = left < PIECE_ELEMS ? left : PIECE_ELEMS;
     const char *in = r->in.buf;
     char *out = r->out.buf;
+    MPI_Op op = tiara_elem_op_below(&r->elem, r->op);
 
     if (i > 0 && in != MPI_IN_PLACE)
         in += (MPI_Aint)first * extent;
-    return PMPI_Iallreduce(in, i > 0 ? out + (MPI_Aint)first * extent : out, (int)n, r->type,
-        tiara_elem_op_below(&r->elem, r->op), r->comm, &r->mpi[i]);
+    if (i > 0)
+        out += (MPI_Aint)first * extent;
+    if (r->persistent)
+        return tiara_below_init(in, out, (int)n, r->type, op, r->comm, &r->mpi[i]);
+    return PMPI_Iallreduce(in, out, (int)n, r->type, op, r->comm, &r->mpi[i]);
 }
 
-static int start_mpi(struct tiara_request *r)
+static int open_mpi(struct tiara_request *r)
 {
     MPI_Aint lb, extent = 0;
     int rc = MPI_SUCCESS;
@@ -75,8 +81,43 @@ static int start_mpi(struct tiara_request *r)
     if (r->nmpi > 1)
         rc = PMPI_Type_get_extent(r->type, &lb, &extent);
     for (int i = 0; i < r->nmpi && rc == MPI_SUCCESS; i++)
-        rc = start_piece(r, i, extent);
+        rc = open_piece(r, i, extent);
     return rc;
+}
+
+/* The persistent operation, once more. */
+static int start_mpi(struct tiara_request *r)
+{
+    enum tiara_err err = TIARA_OK;
+
+    if (r->out.copy)
+        err = tiara_bounce_fetch(r->copier, &r->out);
+    if (r->in.copy && err == TIARA_OK)
+        err = tiara_bounce_fetch(r->copier, &r->in);
+    return err == TIARA_OK ? PMPI_Startall(r->nmpi, r->mpi) : tiara_below_raise(MPI_COMM_SELF, err);
+}
+
+static void release_operation(struct tiara_request *r)
+{
+    tiara_bounce_drop(&r->in);
+    tiara_bounce_drop(&r->out);
+    for (int i = 0; i < r->nmpi; i++)
+        if (r->mpi[i] != MPI_REQUEST_NULL)
+            PMPI_Request_free(&r->mpi[i]);
+    tiara_free(r->mpi);
+    r->mpi = NULL;
+    r->nmpi = 0;
+}
+
+int tiara_request_prepare(struct tiara_request *r)
+{
+    enum tiara_err err;
+
+    r->way = r->native && !r->inter && r->count == 0 ? TIARA_REQUEST_DONE : TIARA_REQUEST_MPI;
+    if (r->way == TIARA_REQUEST_DONE)
+        return MPI_SUCCESS;
+    err = open_host(r);
+    return err == TIARA_OK ? open_mpi(r) : tiara_below_raise(r->comm, err);
 }
 
 /* ---- starting ---- */
@@ -102,14 +143,14 @@ static int start_on_comm(struct tiara_request *r, const struct tiara_comm *c)
 {
     r->way = TIARA_REQUEST_MPI;
     if (!r->native || r->inter)
-        return start_mpi(r);
+        return open_mpi(r);
     if (r->count == 0) {
         r->way = TIARA_REQUEST_DONE;
         return MPI_SUCCESS;
     }
     if (start_job(r, c && tiara_comm_serves(c) ? c->async : NULL))
         return MPI_SUCCESS;
-    return start_mpi(r);
+    return open_mpi(r);
 }
 
 /* A persistent operation on its own channel; the communicator may be freed. */
@@ -120,13 +161,16 @@ static int start_on_channel(struct tiara_request *r)
                                     : tiara_below_raise(MPI_COMM_SELF, TIARA_ERR_PLAN);
 }
 
-static void release_operation(struct tiara_request *r)
+static int start_persistent(struct tiara_request *r)
 {
-    tiara_bounce_drop(&r->in);
-    tiara_bounce_drop(&r->out);
-    tiara_free(r->mpi);
-    r->mpi = NULL;
-    r->nmpi = 0;
+    return r->way == TIARA_REQUEST_DONE ? MPI_SUCCESS : start_mpi(r);
+}
+
+/* What the operation had for itself; a persistent one of MPI's stays. */
+static void end_operation(struct tiara_request *r)
+{
+    if (!r->persistent || r->channel)
+        release_operation(r);
 }
 
 int tiara_request_start(struct tiara_request *r, struct tiara_comm *c)
@@ -136,14 +180,16 @@ int tiara_request_start(struct tiara_request *r, struct tiara_comm *c)
 
     tiara_request_reap();
     r->rc = MPI_SUCCESS;
-    err = open_near(r);
+    err = r->persistent && !r->channel ? TIARA_OK : open_host(r);
     if (err != TIARA_OK)
-        rc = tiara_below_raise(r->channel ? MPI_COMM_SELF : r->comm, err);
+        rc = tiara_below_raise(r->persistent ? MPI_COMM_SELF : r->comm, err);
+    else if (r->channel)
+        rc = start_on_channel(r);
     else
-        rc = r->channel ? start_on_channel(r) : start_on_comm(r, c);
+        rc = r->persistent ? start_persistent(r) : start_on_comm(r, c);
     r->active = rc == MPI_SUCCESS;
     if (!r->active)
-        release_operation(r);
+        end_operation(r);
     else if (c && r->way != TIARA_REQUEST_DONE)
         c->calls[r->way == TIARA_REQUEST_JOB ? TIARA_COUNT_JOB : TIARA_COUNT_LEFT]++;
     return rc;
@@ -184,10 +230,10 @@ int tiara_request_conclude(struct tiara_request *r, MPI_Comm *blame_out)
     if (r->way == TIARA_REQUEST_MPI && rc == MPI_SUCCESS)
         tiara_elem_finish(&r->elem, r->out.buf, (size_t)r->count, r->ranks);
     if (r->out.copy && rc == MPI_SUCCESS)
-        rc = code_of(tiara_bounce_close(r->copier, &r->out, true));
+        rc = code_of(tiara_bounce_store(r->copier, &r->out));
     if (rc != MPI_SUCCESS && *blame_out == MPI_COMM_NULL && r->rc == MPI_SUCCESS)
         *blame_out = MPI_COMM_SELF; /* the communicator may be freed */
-    release_operation(r);
+    end_operation(r);
     r->active = false;
     return rc;
 }
@@ -195,6 +241,7 @@ int tiara_request_conclude(struct tiara_request *r, MPI_Comm *blame_out)
 void tiara_request_delete(struct tiara_request *r)
 {
     tiara_async_close(r->channel);
+    release_operation(r);
     if (r->copier)
         tiara_on_device_fini(r->copier);
     tiara_free(r->copier);

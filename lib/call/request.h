@@ -35,16 +35,23 @@ struct tiara_request {
     enum tiara_request_way way;
     int rc; /* DONE: what it ended with */
     struct tiara_job job;
-    struct tiara_bounce in, out; /* GPU memory: copies, while active */
+    /* GPU memory: copies, while active; where the MPI below has a persistent operation, always */
+    struct tiara_bounce in, out;
     struct tiara_comm *copier; /* what such copies need of a state; NULL: none so far */
-    MPI_Request *mpi; /* [nmpi] a call of MPI's has an int for its count */
+    /* [nmpi] a call of MPI's has an int for its count; of a persistent request, persistent */
+    MPI_Request *mpi;
     int nmpi;
     struct tiara_request *next; /* of those given up while active */
 };
 
 /*
+ * Makes the persistent operation of the MPI below, when @r has no channel. Collective. Returns
+ * MPI_SUCCESS or a raised error.
+ */
+int tiara_request_prepare(struct tiara_request *r);
+/*
  * Starts @r, whose arguments are checked. @c: the state of its communicator; NULL: there is none,
- * or a channel. Local. Returns MPI_SUCCESS, and then the request is active; or an error that was
+ * or @r is persistent. Local. Returns MPI_SUCCESS, and then the request is active; or an error that was
  * raised.
  */
 int tiara_request_start(struct tiara_request *r, struct tiara_comm *c);

@@ -55,11 +55,17 @@ static enum tiara_err all_and(
     return complete(wait, &p);
 }
 
-enum tiara_err tiara_agree_setup(MPI_Comm comm, unsigned mine, unsigned *all_out)
+enum tiara_err tiara_agree_setup_bits(MPI_Comm comm, uint64_t mine, uint64_t *all_out)
 {
     struct tiara_wait patient = {.yields = -1};
-    uint64_t in = mine, out = 0;
-    enum tiara_err err = all_and(comm, &patient, &in, &out);
+
+    return all_and(comm, &patient, &mine, all_out);
+}
+
+enum tiara_err tiara_agree_setup(MPI_Comm comm, unsigned mine, unsigned *all_out)
+{
+    uint64_t out = 0;
+    enum tiara_err err = tiara_agree_setup_bits(comm, mine, &out);
 
     *all_out = err == TIARA_OK ? (unsigned)out : 0;
     return err;

@@ -31,6 +31,9 @@ struct tiara_comm;
  * program can take part of it. Errors: TIARA_ERR_MPI.
  */
 TIARA_MUST_USE enum tiara_err tiara_agree_setup(MPI_Comm comm, unsigned mine, unsigned *all_out);
+/* The same for bits that the caller gives a meaning. */
+TIARA_MUST_USE enum tiara_err tiara_agree_setup_bits(
+    MPI_Comm comm, uint64_t mine, uint64_t *all_out);
 /* The same for one flag: TIARA_OK when all ranks are @ready, else TIARA_ERR_UNSUPPORTED. */
 TIARA_MUST_USE enum tiara_err tiara_agree_setup_ready(MPI_Comm comm, bool ready);
 /*

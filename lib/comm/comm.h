@@ -63,6 +63,7 @@ struct tiara_comm {
     struct tiara_comm_device device;
 
     struct tiara_async *async; /* what nonblocking calls need; NULL: they go to the MPI below */
+    struct tiara_segment *segments; /* of small persistent calls; the layer above knows them */
     bool async_wanted; /* there was a nonblocking call; alike on all ranks */
     const char *async_why; /* why there is none; NULL: it was not tried yet */
 

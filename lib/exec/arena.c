@@ -173,7 +173,7 @@ static enum tiara_err disagree(const struct tiara_arena *a, int peer)
     const struct tiara_arena_desc *its = &a->ctl[peer]->desc;
 
     if (a->posted)
-        its = tiara_arena_slot_desc(tiara_arena_head(a, peer, a->seq));
+        its = tiara_arena_slot_desc(tiara_arena_head(a, peer, a->seq), TIARA_ARENA_SMALL_STRIDE);
     return tiara_arena_disagree(a, peer, &a->ctl[a->index]->desc, its);
 }
 

@@ -147,10 +147,11 @@ static inline char *tiara_arena_payload(struct tiara_arena_head *head)
     return (char *)(head + 1);
 }
 
-/* The desc of a posted call, behind the largest payload. */
-static inline struct tiara_arena_desc *tiara_arena_slot_desc(struct tiara_arena_head *head)
+/* The desc of a posted call, behind the largest payload of slots @stride bytes apart. */
+static inline struct tiara_arena_desc *tiara_arena_slot_desc(
+    struct tiara_arena_head *head, size_t stride)
 {
-    return (struct tiara_arena_desc *)(void *)((char *)head + TIARA_ARENA_SMALL_STRIDE - 64);
+    return (struct tiara_arena_desc *)(void *)((char *)head + stride - 64);
 }
 
 /* Publishes own head of the current call; @payload is already in place. */
@@ -281,16 +282,36 @@ bool tiara_small_take_result(struct tiara_arena *a, const struct tiara_small_cal
  * Calls that nobody waits in, several of them under way: each carries its own number, alike on all
  * ranks of the node, in the order in which they were posted. Small ones are complete when all peers
  * have published them. One at a time may be a plan's.
+ *
+ * The slots that they take in turn are all of the arena's, or a part that holds two: then only one
+ * call is under way at a time, as those of one persistent request.
  */
+struct tiara_posted_ring {
+    size_t offset, stride; /* bytes */
+    int nslots;
+};
+#define TIARA_POSTED_ALL                                                                           \
+    ((struct tiara_posted_ring){0, TIARA_ARENA_SMALL_STRIDE, TIARA_ARENA_SMALL_SLOTS})
+
+/* A part of an arena: units that it may begin at. A mask of them fits in a word. */
+#define TIARA_POSTED_UNITS 64
+/* The units that two slots for @bytes of payload take. */
+int tiara_posted_units(size_t bytes);
+/* The part of two slots that begins with unit @first. */
+struct tiara_posted_ring tiara_posted_part(int first, int nunits);
+/* Empties a part that was another call's. No peer looks at it before all have done that. */
+void tiara_posted_clear(struct tiara_arena *a, const struct tiara_posted_ring *ring);
+
 struct tiara_posted {
+    struct tiara_posted_ring ring;
     uint64_t seq;
     uint32_t digest;
     struct tiara_arena_desc desc;
     int peer; /* small: all before it have published */
 };
 
-/* Whether all ranks are through with the slot that call @seq takes. */
-bool tiara_posted_has_slot(struct tiara_arena *a, uint64_t seq);
+/* Whether all ranks are through with the slot that @p takes. */
+bool tiara_posted_has_slot(struct tiara_arena *a, const struct tiara_posted *p);
 /* Publishes a small call. Its slot is free. */
 void tiara_posted_publish(
     struct tiara_arena *a, const struct tiara_posted *p, const struct tiara_small_call *call);
@@ -302,7 +323,7 @@ bool tiara_posted_poll(struct tiara_arena *a, struct tiara_posted *p,
     const struct tiara_small_call *call, enum tiara_err *err_out);
 /* Makes @p, whose slot is free, the arena's current call, for a plan. */
 void tiara_posted_begin(struct tiara_arena *a, const struct tiara_posted *p);
-/* All calls up to @seq are over for this rank. */
+/* All calls up to @seq, which take all slots, are over for this rank. */
 void tiara_posted_finish(struct tiara_arena *a, uint64_t seq);
 /*
  * Whether @p can still end: TIARA_ERR_MISMATCH when a peer called differently, TIARA_ERR_PEER when

@@ -10,9 +10,41 @@
 #include "base/log.h"
 #include <string.h>
 
-bool tiara_posted_has_slot(struct tiara_arena *a, uint64_t seq)
+/* Bytes of a unit, so that slots begin on lines of their own. */
+#define UNIT                                                                                       \
+    ((size_t)TIARA_ARENA_SMALL_SLOTS * TIARA_ARENA_SMALL_STRIDE / TIARA_POSTED_UNITS /             \
+        (2 * TIARA_LINE) * (2 * TIARA_LINE))
+/* Bytes of a slot beside its payload: the head, and the desc. */
+#define AROUND (sizeof(struct tiara_arena_head) + 64)
+
+int tiara_posted_units(size_t bytes)
 {
-    if (seq <= TIARA_ARENA_SMALL_SLOTS)
+    return (int)((2 * (bytes + AROUND) + UNIT - 1) / UNIT);
+}
+
+struct tiara_posted_ring tiara_posted_part(int first, int nunits)
+{
+    return (struct tiara_posted_ring){(size_t)first * UNIT, (size_t)nunits * UNIT / 2, 2};
+}
+
+void tiara_posted_clear(struct tiara_arena *a, const struct tiara_posted_ring *ring)
+{
+    memset(a->small[a->index] + ring->offset, 0, ring->stride * (size_t)ring->nslots);
+}
+
+static struct tiara_arena_head *head_of(
+    const struct tiara_arena *a, const struct tiara_posted *p, int i)
+{
+    return (struct tiara_arena_head *)(void *)(a->small[i] + p->ring.offset +
+                                               p->seq % (uint64_t)p->ring.nslots * p->ring.stride);
+}
+
+bool tiara_posted_has_slot(struct tiara_arena *a, const struct tiara_posted *p)
+{
+    uint64_t seq = p->seq;
+
+    /* Of two slots: the call before is over, for which every peer had ended the one before that. */
+    if (p->ring.nslots == 2 || seq <= TIARA_ARENA_SMALL_SLOTS)
         return true;
     for (int i = 0; i < a->size; i++) {
         /* [arena.finished] acquire: the peer's reads of the slot came before. Its owner reads it
@@ -25,9 +57,9 @@ bool tiara_posted_has_slot(struct tiara_arena *a, uint64_t seq)
 
 static void publish(struct tiara_arena *a, const struct tiara_posted *p, size_t bytes)
 {
-    struct tiara_arena_head *head = tiara_arena_head(a, a->index, p->seq);
+    struct tiara_arena_head *head = head_of(a, p, a->index);
 
-    *tiara_arena_slot_desc(head) = p->desc;
+    *tiara_arena_slot_desc(head, p->ring.stride) = p->desc;
     head->digest = p->digest;
     head->bytes = (uint32_t)bytes;
     /* [arena.head] release: payload, digest and desc are visible to a peer that acquires this
@@ -39,9 +71,9 @@ static void publish(struct tiara_arena *a, const struct tiara_posted *p, size_t 
 void tiara_posted_publish(
     struct tiara_arena *a, const struct tiara_posted *p, const struct tiara_small_call *call)
 {
-    char *payload = tiara_arena_payload(tiara_arena_head(a, a->index, p->seq));
+    char *payload = tiara_arena_payload(head_of(a, p, a->index));
 
-    tiara_assert(call->bytes <= TIARA_ARENA_SMALL_MAX);
+    tiara_assert(call->bytes + AROUND <= p->ring.stride);
     call->mem->copy_to_cell(payload, call->in, call->bytes);
     publish(a, p, call->bytes);
 }
@@ -49,11 +81,11 @@ void tiara_posted_publish(
 /* What peer @i, which has published call p->seq, called; logged when it differs. */
 static enum tiara_err compare(struct tiara_arena *a, const struct tiara_posted *p, int i)
 {
-    struct tiara_arena_head *head = tiara_arena_head(a, i, p->seq);
+    struct tiara_arena_head *head = head_of(a, p, i);
 
     if (__builtin_expect(head->digest == p->digest, 1))
         return TIARA_OK;
-    return tiara_arena_disagree(a, i, &p->desc, tiara_arena_slot_desc(head));
+    return tiara_arena_disagree(a, i, &p->desc, tiara_arena_slot_desc(head, p->ring.stride));
 }
 
 bool tiara_posted_poll(struct tiara_arena *a, struct tiara_posted *p,
@@ -61,7 +93,7 @@ bool tiara_posted_poll(struct tiara_arena *a, struct tiara_posted *p,
 {
     *err_out = TIARA_OK;
     for (; p->peer < a->size; p->peer++) {
-        struct tiara_arena_head *head = tiara_arena_head(a, p->peer, p->seq);
+        struct tiara_arena_head *head = head_of(a, p, p->peer);
 
         /* [arena.head] acquire: the peer's payload, digest and desc may be read after it. */
         if (tiara_load_acquire(&head->seq) != p->seq)
@@ -71,7 +103,7 @@ bool tiara_posted_poll(struct tiara_arena *a, struct tiara_posted *p,
             return true;
     }
     for (int i = 0; i < a->size; i++)
-        a->srcs[i] = tiara_arena_payload(tiara_arena_head(a, i, p->seq));
+        a->srcs[i] = tiara_arena_payload(head_of(a, p, i));
     *err_out = call->op->fold(call->op, call->out, a->srcs, a->size, call->count);
     return true;
 }
@@ -102,7 +134,7 @@ enum tiara_err tiara_posted_inspect(
 
     tiara_arena_describe(&p->desc, mine, sizeof(mine));
     for (int i = 0; i < a->size; i++) {
-        struct tiara_arena_head *head = tiara_arena_head(a, i, p->seq);
+        struct tiara_arena_head *head = head_of(a, p, i);
         /* [arena.head] acquire: digest and desc may be read after it. */
         uint64_t seq = tiara_load_acquire(&head->seq);
         enum tiara_err err = TIARA_OK;

@@ -61,7 +61,8 @@ static void prepare(struct rank_state *s, const struct ahead *t, int i)
     ck_assert_ptr_nonnull(p->buf);
     for (size_t k = 0; k < count; k++)
         p->buf[k] = tiara_test_value(a->rank, k + (size_t)i);
-    p->posted = (struct tiara_posted){.seq = (uint64_t)i + 1,
+    p->posted = (struct tiara_posted){.ring = TIARA_POSTED_ALL,
+        .seq = (uint64_t)i + 1,
         .digest = (uint32_t)count * 31u + p->large,
         .desc = {.count = count,
             .elem_size = sizeof(int64_t),
@@ -110,7 +111,7 @@ static enum tiara_err step_plan(struct rank_state *s, struct posting *p)
     bool moved;
 
     if (!p->published) {
-        if (must_queue(s, p) || !tiara_posted_has_slot(&s->actor->arena, p->posted.seq))
+        if (must_queue(s, p) || !tiara_posted_has_slot(&s->actor->arena, &p->posted))
             return TIARA_OK;
         tiara_posted_begin(&s->actor->arena, &p->posted);
         p->published = true;
@@ -128,7 +129,7 @@ static enum tiara_err step_small(struct rank_state *s, struct posting *p)
     enum tiara_err err = TIARA_OK;
 
     if (!p->published) {
-        if (!tiara_posted_has_slot(arena, p->posted.seq))
+        if (!tiara_posted_has_slot(arena, &p->posted))
             return TIARA_OK;
         tiara_posted_publish(arena, &p->posted, &p->small);
         p->published = true;
