@@ -289,29 +289,25 @@ static void combine(enum tiara_operator oper, const char *in, char *inout, int n
     }
 }
 
-/* The operators that floats have, and what MPI calls for each. */
-#define OWN_OPERATORS(X, a) X(a, SUM) X(a, PROD) X(a, MIN) X(a, MAX)
-#define OWN_COMBINE(a, ID)                                                                         \
+/* What MPI calls for each operator. */
+#define OWN_COMBINE(a, ID, name)                                                                   \
     static void combine_##ID(void *in, void *inout, int *len, MPI_Datatype *type)                  \
     {                                                                                              \
         combine(TIARA_OPER_##ID, in, inout, *len, *type);                                          \
     }
-OWN_OPERATORS(OWN_COMBINE, )
+TIARA_OPERATORS(OWN_COMBINE, )
 
-#define OWN_COMBINER(a, ID) [TIARA_OPER_##ID] = {combine_##ID, MPI_OP_NULL},
+#define OWN_COMBINER(a, ID, name) [TIARA_OPER_##ID] = {combine_##ID, MPI_OP_NULL},
 static struct {
     MPI_User_function *combine;
     MPI_Op handle; /* own_lock */
-} own_ops[] = {OWN_OPERATORS(OWN_COMBINER, )};
-enum {
-    NOWN_OPS = sizeof(own_ops) / sizeof(own_ops[0])
-};
+} own_ops[TIARA_NOPER] = {TIARA_OPERATORS(OWN_COMBINER, )};
 
 /* Made with the first handle that a program gets, so that no call can lack them. Locked. */
 static bool make_own_ops(void)
 {
     pthread_once(&once, fill_tables);
-    for (int i = 0; i < NOWN_OPS; i++)
+    for (int i = 0; i < TIARA_NOPER; i++)
         if (own_ops[i].handle == MPI_OP_NULL &&
             PMPI_Op_create(own_ops[i].combine, 1, &own_ops[i].handle) != MPI_SUCCESS)
             return false;
@@ -388,7 +384,7 @@ void tiara_elem_release(void)
     for (int i = 0; i < NOWN; i++)
         if (own[i].handle != MPI_DATATYPE_NULL)
             PMPI_Type_free(&own[i].handle);
-    for (int i = 0; i < NOWN_OPS; i++)
+    for (int i = 0; i < TIARA_NOPER; i++)
         if (own_ops[i].handle != MPI_OP_NULL)
             PMPI_Op_free(&own_ops[i].handle);
     if (op_avg != MPI_OP_NULL)
