@@ -71,8 +71,10 @@ int MPI_Init(int *argc, char ***argv)
     static tiara_u64 kept;
     int (*next)(int *, char ***) =
         (int (*)(int *, char ***))tiara_shim_next_kept("MPI_Init", &kept);
-    int rc = next(argc, argv);
+    int rc;
 
+    tiara_shim_initializing();
+    rc = next(argc, argv);
     if (rc == MPI_SUCCESS)
         tiara_shim_initialized();
     return rc;
@@ -83,8 +85,10 @@ int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
     static tiara_u64 kept;
     int (*next)(int *, char ***, int, int *) =
         (int (*)(int *, char ***, int, int *))tiara_shim_next_kept("MPI_Init_thread", &kept);
-    int rc = next(argc, argv, required, provided);
+    int rc;
 
+    tiara_shim_initializing();
+    rc = next(argc, argv, required, provided);
     if (rc == MPI_SUCCESS)
         tiara_shim_initialized();
     return rc;
