@@ -22,12 +22,13 @@ enum verdict {
 };
 
 /* What is known about an all-reduce without a second look. */
-static inline enum verdict quick(MPI_Comm comm, MPI_Count count, MPI_Datatype type, MPI_Op op)
+static inline enum verdict quick(const void *sendbuf, const void *recvbuf, MPI_Count count,
+    MPI_Datatype type, MPI_Op op, MPI_Comm comm)
 {
     struct tiara_engine_comm *c = tiara_engine_comm_last(comm);
     const struct tiara_engine_known *known;
 
-    if (!c)
+    if (!c || tiara_engine_is_odd(sendbuf, recvbuf))
         return ASK;
     switch (c->stage) {
     case TIARA_STAGE_ENGAGED:
@@ -36,6 +37,8 @@ static inline enum verdict quick(MPI_Comm comm, MPI_Count count, MPI_Datatype ty
             return known->serve ? SERVE : PASS;
         return ASK;
     case TIARA_STAGE_COUNTING:
+        if (count < 0 || type == MPI_DATATYPE_NULL || op == MPI_OP_NULL)
+            return ASK;
         if (++c->calls >= tiara_engine_settings.after)
             c->stage = TIARA_STAGE_SLOW;
         return PASS;
@@ -67,7 +70,7 @@ static __attribute__((noinline)) int allreduce_asked(
 static int allreduce(
     const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
 {
-    enum verdict verdict = quick(comm, count, type, op);
+    enum verdict verdict = quick(sendbuf, recvbuf, count, type, op, comm);
 
     if (verdict == SERVE)
         return TIARA_Allreduce(sendbuf, recvbuf, count, type, op, comm);
@@ -158,15 +161,30 @@ static int allgather(const void *sendbuf, int sendcount, MPI_Datatype sendtype, 
     return tiara_engine_serve(&a, NULL);
 }
 
-int tiara_engine_serve(const struct tiara_engine_args *a, MPI_Request *request)
+int tiara_engine_serve(struct tiara_engine_args *a, MPI_Request *request)
 {
-    int rc;
+    int rc = tiara_engine_part_buffers(a);
+
+    if (rc != MPI_SUCCESS)
+        return rc;
 
     if (a->kind == TIARA_KIND_IALLREDUCE || a->kind == TIARA_KIND_ALLREDUCE_INIT)
         return tiara_engine_start(a, request);
     rc = tiara_engine_settings.mode == TIARA_MODE_VERIFY ? tiara_engine_verify(a)
                                                          : tiara_engine_run(a);
     tiara_engine_note_first(a);
+    return rc;
+}
+
+int tiara_engine_like(MPI_Comm comm, MPI_Comm *like_out)
+{
+    MPI_Group members;
+    int rc = PMPI_Comm_group(comm, &members);
+
+    if (rc != MPI_SUCCESS)
+        return rc;
+    rc = PMPI_Comm_create(comm, members, like_out);
+    PMPI_Group_free(&members);
     return rc;
 }
 
@@ -252,6 +270,7 @@ static bool init(const struct tiara_pmpi_host *host)
     if (!s.completes_all)
         tiara_info("pmpi: another tool takes the calls that complete requests; MPI_Iallreduce is "
                    "left to the MPI below");
+    tiara_engine_args_init();
     return s.mode != TIARA_MODE_OFF && tiara_engine_comm_init();
 }
 

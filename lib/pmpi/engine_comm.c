@@ -178,15 +178,12 @@ static bool would_serve(
     return answer == TIARA_SERVES_YES;
 }
 
-/* MPI is to judge arguments that are wrong. */
 static bool is_empty(const struct tiara_engine_args *a)
 {
     int size = 1;
 
-    if (a->count <= 0 || a->type == MPI_DATATYPE_NULL)
-        return true;
-    if (a->kind != TIARA_KIND_ALLGATHER)
-        return a->op == MPI_OP_NULL;
+    if (a->count == 0 || a->kind != TIARA_KIND_ALLGATHER)
+        return a->count == 0;
     /* Ranks may describe the same bytes by other types: what counts is the bytes. */
     return PMPI_Type_size(a->type, &size) != MPI_SUCCESS || size <= 0;
 }
@@ -244,18 +241,23 @@ static enum tiara_engine_fate decide(
     return would_serve(c, a, why_out) ? TIARA_FATE_SERVED : TIARA_FATE_DECLINED;
 }
 
-bool tiara_engine_passes(const struct tiara_engine_args *a)
+bool tiara_engine_passes(struct tiara_engine_args *a)
 {
     struct tiara_engine_comm *c = tiara_engine_comm_get(a->comm);
-    enum tiara_engine_fate fate = TIARA_FATE_EMPTY;
+    enum tiara_engine_judgement judgement;
+    enum tiara_engine_fate fate = TIARA_FATE_JUDGED;
     const char *why = NULL;
 
     if (c && c->stage == TIARA_STAGE_PASSING)
         return true;
-    if (c) {
+    /* A call that MPI refuses is none to the other ranks, and so is not counted. */
+    judgement = c && c->always == TIARA_FATE_SERVED ? tiara_engine_judge(a) : TIARA_ARGS_RIGHT;
+    if (c && judgement == TIARA_ARGS_RIGHT)
         fate = decide(c, a, &why);
+    else if (c && judgement == TIARA_ARGS_ODD)
+        c->calls++;
+    if (c)
         c->stage = stage_of(c);
-    }
     if (tiara_engine_settings.report && !(c && c->unknown && fate == TIARA_FATE_SERVED))
         tiara_engine_note(a, fate, why);
     return fate != TIARA_FATE_SERVED;

@@ -78,7 +78,7 @@ static void *buffer(char *at)
 }
 
 /* False: the call goes on. @request: of the calls that have one. */
-static bool run(const struct tiara_engine_args *a, MPI_Fint *request, MPI_Fint *ierror)
+static bool run(struct tiara_engine_args *a, MPI_Fint *request, MPI_Fint *ierror)
 {
     MPI_Request started = MPI_REQUEST_NULL;
     int rc;
@@ -107,7 +107,8 @@ static enum whose whose_is(const struct tiara_engine_args *a)
 
     if (c && c->stage == TIARA_STAGE_PASSING)
         return OF_MPI;
-    if (!c || c->stage != TIARA_STAGE_ENGAGED || a->count == 0)
+    if (!c || c->stage != TIARA_STAGE_ENGAGED || a->count == 0 ||
+        tiara_engine_is_odd(a->sendbuf, a->recvbuf))
         return ASK;
     known = tiara_engine_slot(c, a->count, a->type, a->op);
     if (known->count != a->count || known->type != a->type || known->op != a->op)

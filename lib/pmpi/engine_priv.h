@@ -42,7 +42,8 @@ struct tiara_engine_args {
 enum tiara_engine_fate {
     TIARA_FATE_SERVED,
     TIARA_FATE_FIRST, /* the communicator has not been used often enough */
-    TIARA_FATE_EMPTY, /* no elements, or arguments that only MPI can judge */
+    TIARA_FATE_EMPTY, /* no elements */
+    TIARA_FATE_JUDGED, /* arguments that only MPI can judge */
     TIARA_FATE_ALONE, /* one rank */
     TIARA_FATE_INTER, /* intercommunicator */
     TIARA_FATE_FOREIGN, /* ranks of another MPI_COMM_WORLD */
@@ -76,11 +77,38 @@ extern const struct tiara_pmpi_host *tiara_engine_host;
 extern struct tiara_engine_settings tiara_engine_settings;
 /* Runs a call, by Tiara, or by both and compares. @request: of nonblocking and persistent kinds.
  * Returns an MPI code that has been raised. */
-int tiara_engine_serve(const struct tiara_engine_args *a, MPI_Request *request);
+int tiara_engine_serve(struct tiara_engine_args *a, MPI_Request *request);
 /* Runs a blocking call by Tiara. */
 int tiara_engine_run(const struct tiara_engine_args *a);
+/*
+ * A communicator of the same ranks. Not a duplicate: that would run the copy functions of the
+ * program's attributes. Collective over @comm. Returns an MPI code.
+ */
+int tiara_engine_like(MPI_Comm comm, MPI_Comm *like_out);
 /* Raises @code on @comm, and returns it. */
 int tiara_engine_raise(MPI_Comm comm, int code);
+
+/* ---- engine_args.c ---- */
+
+enum tiara_engine_judgement {
+    TIARA_ARGS_RIGHT,
+    TIARA_ARGS_ODD, /* MPI may run it */
+    TIARA_ARGS_REFUSED /* MPI returns an error, and no other rank takes note of the call */
+};
+
+/* Learns what MPI refuses. Local; while the program makes no calls. */
+void tiara_engine_args_init(void);
+/* Whether buffers must be looked at by tiara_engine_judge(). */
+static inline bool tiara_engine_is_odd(const void *sendbuf, const void *recvbuf)
+{
+    return sendbuf == recvbuf || !sendbuf || !recvbuf || recvbuf == MPI_IN_PLACE;
+}
+/* Buffers that are one become MPI_IN_PLACE. What is not right is handed on to MPI as it was. Local.
+ */
+enum tiara_engine_judgement tiara_engine_judge(struct tiara_engine_args *a);
+/* Before Tiara serves a call that was judged: an all-gather may send the block of another rank.
+ * Returns an MPI code that has been raised. */
+int tiara_engine_part_buffers(struct tiara_engine_args *a);
 
 /* ---- engine_comm.c ---- */
 
@@ -157,10 +185,10 @@ struct tiara_engine_comm *tiara_engine_comm_get(MPI_Comm comm);
 /*
  * tiara_engine_passes() - counts a call and decides
  * True: the caller hands it to its next definition, unchanged. False: tiara_engine_serve() must
- * follow. Each call is asked about once. Alike on all ranks of the communicator. May be collective
- * over it, in blocking kinds.
+ * follow, with @a as it is then. Each call is asked about once. Alike on all ranks of the
+ * communicator, but for what MPI refuses on one. May be collective over it, in blocking kinds.
  */
-bool tiara_engine_passes(const struct tiara_engine_args *a);
+bool tiara_engine_passes(struct tiara_engine_args *a);
 /* After a blocking call has run: notes it for the report, if Tiara could not say before what it
  * would do with it. */
 void tiara_engine_note_first(const struct tiara_engine_args *a);
