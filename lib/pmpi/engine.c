@@ -336,6 +336,8 @@ __attribute__((visibility("default"))) const struct tiara_engine tiara_pmpi_engi
             .Request_get_status = or_next_Request_get_status,
             .Start = or_next_Start,
             .Startall = or_next_Startall,
+            .Comm_free = tiara_engine_comm_free,
+            .Comm_disconnect = tiara_engine_comm_disconnect,
         },
     .init = init,
     .finalize = finalize,

@@ -82,9 +82,15 @@
     X(Start, (MPI_Request * request), (request))                                                   \
     X(Startall, (int count, MPI_Request requests[]), (count, requests))
 
+/* In these the program's attributes are deleted, whose functions may use the communicator. */
+#define TIARA_PMPI_COMM_CALLS(X)                                                                   \
+    X(Comm_free, (MPI_Comm * comm), (comm))                                                        \
+    X(Comm_disconnect, (MPI_Comm * comm), (comm))
+
 #define TIARA_PMPI_CALLS(X)                                                                        \
     TIARA_PMPI_COLLECTIVE_CALLS(X)                                                                 \
-    TIARA_PMPI_LARGE_CALLS(X) TIARA_PMPI_PERSISTENT_CALLS(X) TIARA_PMPI_REQUEST_CALLS(X)
+    TIARA_PMPI_LARGE_CALLS(X)                                                                      \
+    TIARA_PMPI_PERSISTENT_CALLS(X) TIARA_PMPI_REQUEST_CALLS(X) TIARA_PMPI_COMM_CALLS(X)
 
 /* One implementation of them all; NULL for what the MPI does not have. */
 struct tiara_pmpi_calls {

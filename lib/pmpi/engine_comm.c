@@ -18,15 +18,28 @@ tiara_u64 tiara_engine_generation;
 static int keyval = MPI_KEYVAL_INVALID;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* The communicator that this thread frees. */
+static _Thread_local struct {
+    bool is;
+    MPI_Comm comm;
+} going;
+static struct tiara_engine_comm left_to_mpi = {.stage = TIARA_STAGE_PASSING};
+
+/* No thread's last state is good any more. */
+static void forget_last(void)
+{
+    pthread_mutex_lock(&lock);
+    /* relaxed: see tiara_engine_comm_last; the lock makes this thread the only writer */
+    tiara_store_relaxed(&tiara_engine_generation, tiara_load_relaxed(&tiara_engine_generation) + 1);
+    pthread_mutex_unlock(&lock);
+}
+
 static int delete_state(MPI_Comm comm, int key, void *value, void *extra)
 {
     (void)comm;
     (void)key;
     (void)extra;
-    pthread_mutex_lock(&lock);
-    /* relaxed: see tiara_engine_comm_last; the lock makes this thread the only writer */
-    tiara_store_relaxed(&tiara_engine_generation, tiara_load_relaxed(&tiara_engine_generation) + 1);
-    pthread_mutex_unlock(&lock);
+    forget_last();
     tiara_free(value);
     return MPI_SUCCESS;
 }
@@ -104,6 +117,8 @@ struct tiara_engine_comm *tiara_engine_comm_get(MPI_Comm comm)
 
     if (c || comm == MPI_COMM_NULL)
         return c;
+    if (going.is && going.comm == comm)
+        return &left_to_mpi;
     if (PMPI_Comm_get_attr(comm, keyval, &c, &found) != MPI_SUCCESS)
         return NULL;
     if (!found)
@@ -113,6 +128,33 @@ struct tiara_engine_comm *tiara_engine_comm_get(MPI_Comm comm)
         tiara_engine_last =
             (struct tiara_engine_last){comm, c, tiara_load_relaxed(&tiara_engine_generation)};
     return c;
+}
+
+static int let_go(MPI_Comm *comm, int (*next)(MPI_Comm *))
+{
+    bool was = going.is;
+    MPI_Comm before = going.comm;
+    int rc;
+
+    if (comm) {
+        going.is = true;
+        going.comm = *comm;
+        forget_last();
+    }
+    rc = next(comm);
+    going.is = was;
+    going.comm = before;
+    return rc;
+}
+
+int tiara_engine_comm_free(MPI_Comm *comm)
+{
+    return let_go(comm, tiara_engine_host->next.Comm_free);
+}
+
+int tiara_engine_comm_disconnect(MPI_Comm *comm)
+{
+    return let_go(comm, tiara_engine_host->next.Comm_disconnect);
 }
 
 /* ---- the decision ---- */

@@ -191,6 +191,30 @@ static bool fortran_allgather(char *sendbuf, MPI_Fint *sendcount, MPI_Fint *send
 }
 #endif
 
+#if defined(TIARA_FORTRAN_ALL_ENTRIES) || defined(TIARA_FORTRAN_F08_REQUEST_ENTRIES)
+static bool let_go(int (*go)(MPI_Comm *), MPI_Fint *comm, MPI_Fint *ierror)
+{
+    MPI_Comm c = PMPI_Comm_f2c(*comm);
+    int rc = go(&c);
+
+    if (rc == MPI_SUCCESS)
+        *comm = PMPI_Comm_c2f(c);
+    if (ierror)
+        *ierror = rc;
+    return true;
+}
+
+static bool fortran_comm_free(MPI_Fint *comm, MPI_Fint *ierror)
+{
+    return let_go(tiara_engine_comm_free, comm, ierror);
+}
+
+static bool fortran_comm_disconnect(MPI_Fint *comm, MPI_Fint *ierror)
+{
+    return let_go(tiara_engine_comm_disconnect, comm, ierror);
+}
+#endif
+
 const struct tiara_engine_fortran tiara_engine_fortran = {
 #ifdef TIARA_FORTRAN_ALL_ENTRIES
     .allreduce = fortran_allreduce,
@@ -203,5 +227,7 @@ const struct tiara_engine_fortran tiara_engine_fortran = {
 #define X(name, NAME, parameters, arguments) .name = tiara_engine_fortran_##name,
     TIARA_FORTRAN_REQUEST_CALLS(X)
 #undef X
+        .comm_free = fortran_comm_free,
+    .comm_disconnect = fortran_comm_disconnect,
 #endif
 };

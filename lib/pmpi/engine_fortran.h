@@ -97,6 +97,10 @@
     X(startall, STARTALL, (MPI_Fint * count, MPI_Fint * requests, MPI_Fint * ierror),              \
         (count, requests, ierror))
 
+#define TIARA_FORTRAN_COMM_CALLS(X)                                                                \
+    X(comm_free, COMM_FREE, (MPI_Fint * comm, MPI_Fint * ierror), (comm, ierror))                  \
+    X(comm_disconnect, COMM_DISCONNECT, (MPI_Fint * comm, MPI_Fint * ierror), (comm, ierror))
+
 /*
  * Each returns whether it did the call. If not, it has touched no argument, and the shim hands the
  * call to the next definition of the same Fortran name; a collective call has been counted then.
@@ -104,7 +108,7 @@
 struct tiara_engine_fortran {
 #define X(name, NAME, parameters, arguments) bool(*name) parameters;
     TIARA_FORTRAN_COLLECTIVE_CALLS(X)
-    TIARA_FORTRAN_PERSISTENT_CALLS(X) TIARA_FORTRAN_REQUEST_CALLS(X)
+    TIARA_FORTRAN_PERSISTENT_CALLS(X) TIARA_FORTRAN_REQUEST_CALLS(X) TIARA_FORTRAN_COMM_CALLS(X)
 #undef X
 };
 

@@ -183,6 +183,13 @@ bool tiara_engine_comm_init(void);
 /* The state of @comm, made when it has none. NULL: it is no communicator. Local. */
 struct tiara_engine_comm *tiara_engine_comm_get(MPI_Comm comm);
 /*
+ * MPI_Comm_free and MPI_Comm_disconnect. The delete functions of the program's attributes may use
+ * the communicator; whether that is before Tiara's own attribute goes or after can differ by rank.
+ * So all calls on a communicator that is going are left to MPI.
+ */
+int tiara_engine_comm_free(MPI_Comm *comm);
+int tiara_engine_comm_disconnect(MPI_Comm *comm);
+/*
  * tiara_engine_passes() - counts a call and decides
  * True: the caller hands it to its next definition, unchanged. False: tiara_engine_serve() must
  * follow, with @a as it is then. Each call is asked about once. Alike on all ranks of the

@@ -66,6 +66,10 @@ TIARA_PMPI_PERSISTENT_CALLS(X)
 #define TIARA_PMPI_REQUEST MPI_Request
 #endif
 
+#define X(name, parameters, arguments) DEFINE(MPI_##name, name, parameters, arguments)
+TIARA_PMPI_COMM_CALLS(X)
+#undef X
+
 int MPI_Init(int *argc, char ***argv)
 {
     static tiara_u64 kept;
