@@ -266,6 +266,12 @@ int tiara_engine_testsome(
     int incount, MPI_Request requests[], int *outcount, int indices[], MPI_Status *statuses);
 int tiara_engine_request_free(MPI_Request *request);
 int tiara_engine_request_get_status(MPI_Request request, int *flag, MPI_Status *status);
+int tiara_engine_request_get_status_any(
+    int count, const MPI_Request requests[], int *index, int *flag, MPI_Status *status);
+int tiara_engine_request_get_status_all(
+    int count, const MPI_Request requests[], int *flag, MPI_Status *statuses);
+int tiara_engine_request_get_status_some(
+    int incount, const MPI_Request requests[], int *outcount, int indices[], MPI_Status *statuses);
 int tiara_engine_start_one(MPI_Request *request);
 int tiara_engine_startall(int count, MPI_Request requests[]);
 

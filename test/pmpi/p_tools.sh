@@ -23,6 +23,10 @@ expect_status 0
 expect_calls MPI_Allreduce 40 24 16
 [ "$(grep -c '^init: ' "$work/err")" -eq 4 ] || complain 'the tool was not told of the begin and the end'
 
+# Calls of MPI 4.1, which the tool has where the MPI does not.
+start 3 "$(behind status)" TIARA_TEST_STATUS=1 TIARA_PMPI_AFTER=0 "$tests/p_status"
+expect_status 0
+
 # ---- The tool in front: the library sees what it does not take ----
 # It passes all-reduces on by the PMPI_ name, and takes MPI_Wait: so nonblocking calls, which the library could not complete, are MPI's.
 start 2 "$(in_front count)" TIARA_PMPI_AFTER=0 "$job" allreduce=20 iallreduce=3 gather=1 iallreduce=3
