@@ -323,6 +323,7 @@ END_TEST
 START_TEST(test_nonblocking_calls_one_after_the_other)
 {
     int calls = mt_size < 4 ? 5000 : 1000, wrong = 0;
+    struct s_served before = s_count_served(MPI_COMM_WORLD);
     for (int k = 0; k < calls; k++) {
         int mine = k + mt_rank, sum = -1;
         MPI_Request request;
@@ -331,6 +332,7 @@ START_TEST(test_nonblocking_calls_one_after_the_other)
         wrong += sum != mt_size * k + mt_size * (mt_size - 1) / 2;
     }
     mt_check(wrong == 0, "%d of %d are wrong", wrong, calls);
+    s_check_served(MPI_COMM_WORLD, before, 0, calls);
     mt_agree();
 }
 END_TEST

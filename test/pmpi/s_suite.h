@@ -162,33 +162,40 @@ static inline bool s_has_library(void)
     return call && dladdr(call, &info) != 0 && strstr(info.dli_fname, "libtiara-pmpi");
 }
 
-/*
- * How many blocking and nonblocking calls on @comm Tiara has served so far, as its report of the
- * communicator says. The process has opened the library, and no test is linked with it.
- */
-static inline void s_count_served(MPI_Comm comm, long *blocking_out, long *nonblocking_out)
+/* How many calls on a communicator Tiara has served so far. */
+struct s_served {
+    long blocking, nonblocking;
+};
+
+/* As Tiara's report of @comm says. The process has opened the library, and no test is linked with
+ * it. */
+static inline struct s_served s_count_served(MPI_Comm comm)
 {
     enum {
         STATE = 4 /* TIARA_REPORT_STATE */
     };
     static int (*report)(int, MPI_Comm, char *, int, int *);
+    struct s_served served = {0, 0};
     char text[4096] = "";
-    long slots = -1, plans = -1;
+    long slots = 0, plans = 0;
     const char *line;
     void *library;
 
-    *blocking_out = *nonblocking_out = -1;
+    if (!s_has_library() || s_size(comm) == 1)
+        return served;
     if (!report && (library = dlopen("libtiara.so.0", RTLD_LAZY | RTLD_NOLOAD)))
         report = (int (*)(int, MPI_Comm, char *, int, int *))dlsym(library, "TIARA_Report");
     if (!mt_check(report != NULL, "the library is not there") ||
         !mt_check(report(STATE, comm, text, sizeof text, NULL) == MPI_SUCCESS, "no report"))
-        return;
-    if ((line = strstr(text, "calls through small slots, plans, MPI")) &&
-        sscanf(line, "%*[^0-9]%ld, %ld", &slots, &plans) == 2)
-        *blocking_out = slots + plans;
-    if ((line = strstr(text, "nonblocking calls by Tiara, by MPI")))
-        sscanf(line, "%*[^0-9]%ld", nonblocking_out);
-    mt_check(*blocking_out >= 0 && *nonblocking_out >= 0, "no counts in the report: %s", text);
+        return served;
+    line = strstr(text, "calls through small slots, plans, MPI");
+    mt_check(line && sscanf(line, "%*[^0-9]%ld, %ld", &slots, &plans) == 2,
+        "no count of blocking calls in the report: %s", text);
+    served.blocking = slots + plans;
+    line = strstr(text, "nonblocking calls by Tiara, by MPI");
+    mt_check(line && sscanf(line, "%*[^0-9]%ld", &served.nonblocking) == 1,
+        "no count of nonblocking calls in the report: %s", text);
+    return served;
 }
 
 /* Nonblocking calls that need messages are MPI's, unless the program's calls are said to drive
@@ -201,6 +208,22 @@ static inline bool s_serves_nonblocking(MPI_Comm comm)
     size = s_size(node);
     PMPI_Comm_free(&node);
     return s_is_driven() || (!getenv("TIARA_LAYOUT") && size == s_size(comm));
+}
+
+/* Checks that since @before Tiara has served so many calls, if the library is there. */
+static inline void s_check_served(
+    MPI_Comm comm, struct s_served before, long blocking, long nonblocking)
+{
+    struct s_served now = s_count_served(comm);
+
+    if (!s_has_library() || s_size(comm) == 1)
+        return;
+    mt_check(now.blocking == before.blocking + blocking, "Tiara has served %ld of %ld calls",
+        now.blocking - before.blocking, blocking);
+    if (s_serves_nonblocking(comm))
+        mt_check(now.nonblocking == before.nonblocking + nonblocking,
+            "Tiara has served %ld of %ld nonblocking calls", now.nonblocking - before.nonblocking,
+            nonblocking);
 }
 
 static inline void s_call_both(MPI_Comm comm, uint64_t salt)
@@ -222,20 +245,13 @@ static inline void s_warm_up(MPI_Comm comm)
     enum {
         CALLS = 5
     };
-    long before[2], after[2];
+    struct s_served before;
 
     for (uint64_t salt = 0; salt < CALLS; salt++)
         s_call_both(comm, 2 * salt);
-    if (!s_has_library() || s_size(comm) == 1)
-        return;
-    s_count_served(comm, &before[0], &before[1]);
+    before = s_count_served(comm);
     s_call_both(comm, 2 * CALLS);
-    s_count_served(comm, &after[0], &after[1]);
-    mt_check(after[0] == before[0] + 1, "after a warm-up, the library serves %ld of 1 calls",
-        after[0] - before[0]);
-    if (s_serves_nonblocking(comm))
-        mt_check(after[1] == before[1] + 1,
-            "after a warm-up, the library serves %ld of 1 nonblocking calls", after[1] - before[1]);
+    s_check_served(comm, before, 1, 1);
 }
 
 /* Sizes of every class, and two in place. */
