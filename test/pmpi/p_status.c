@@ -20,6 +20,33 @@ static int (*look_any)(int, const MPI_Request *, int *, int *, MPI_Status *);
 static int (*look_all)(int, const MPI_Request *, int *, MPI_Status *);
 static int (*look_some)(int, const MPI_Request *, int *, int *, MPI_Status *);
 
+/* The same in Fortran's terms, where the MPI or the library has its calls. */
+static void check_pending_in_fortran(const MPI_Request list[2])
+{
+#ifdef OPEN_MPI
+    MPI_Fint two = 2, index = -2, flag = -1, some = -1, err = -1, indices[2],
+             requests[2] = {MPI_Request_c2f(list[0]), MPI_Request_c2f(list[1])};
+    void (*any)(MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *),
+        (*some_of)(MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *),
+        (*all)(MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *, MPI_Fint *);
+    *(void **)&any = dlsym(RTLD_DEFAULT, "mpi_request_get_status_any_");
+    *(void **)&all = dlsym(RTLD_DEFAULT, "mpi_request_get_status_all_");
+    *(void **)&some_of = dlsym(RTLD_DEFAULT, "mpi_request_get_status_some_");
+    if (!any || !all || !some_of)
+        return;
+    any(&two, requests, &index, &flag, MPI_F_STATUS_IGNORE, &err);
+    mt_check(err == MPI_SUCCESS && flag == 0, "Fortran, any: flag %d, error %d", flag, err);
+    flag = err = -1;
+    all(&two, requests, &flag, MPI_F_STATUSES_IGNORE, &err);
+    mt_check(err == MPI_SUCCESS && flag == 0, "Fortran, all: flag %d, error %d", flag, err);
+    err = -1;
+    some_of(&two, requests, &some, indices, MPI_F_STATUSES_IGNORE, &err);
+    mt_check(err == MPI_SUCCESS && some == 0, "Fortran, some: %d, error %d", some, err);
+#else
+    (void)list;
+#endif
+}
+
 /* The last rank has not come: nothing is over. */
 static void check_pending(const MPI_Request list[2])
 {
@@ -48,6 +75,7 @@ static void check_request(MPI_Request *request, struct s_job *job, bool persiste
     list[round % 2] = *request;
     if (mt_rank < mt_size - 1) {
         check_pending(list);
+        check_pending_in_fortran(list);
         MPI_Send(&word, 1, MPI_INT, mt_size - 1, 1, MPI_COMM_WORLD);
     }
     while (!flag)
