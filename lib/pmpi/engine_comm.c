@@ -292,6 +292,7 @@ bool tiara_engine_passes(struct tiara_engine_args *a)
 
     if (c && c->stage == TIARA_STAGE_PASSING)
         return true;
+    a->state = c;
     /* A call that MPI refuses is none to the other ranks, and so is not counted. */
     judgement = c && c->always == TIARA_FATE_SERVED ? tiara_engine_judge(a) : TIARA_ARGS_RIGHT;
     if (c && judgement == TIARA_ARGS_RIGHT)
@@ -305,15 +306,31 @@ bool tiara_engine_passes(struct tiara_engine_args *a)
     return fate != TIARA_FATE_SERVED;
 }
 
-void tiara_engine_note_first(const struct tiara_engine_args *a)
+/* Notes a call that has run for the report, if Tiara could not say before what it would do with it.
+ */
+static void note_first(const struct tiara_engine_args *a)
 {
-    struct tiara_engine_comm *c = tiara_engine_comm_get(a->comm);
+    struct tiara_engine_comm *c = a->state;
     const char *why = NULL;
     bool served;
 
-    if (!tiara_engine_settings.report || !c || !c->unknown)
+    if (!tiara_engine_settings.report || !c->unknown)
         return;
     served = would_serve(c, a, &why);
     tiara_engine_note(a, served ? TIARA_FATE_SERVED : TIARA_FATE_DECLINED, why);
     c->unknown = false;
+}
+
+int tiara_engine_serve(struct tiara_engine_args *a, MPI_Request *request)
+{
+    int rc = tiara_engine_part_buffers(a);
+
+    if (rc != MPI_SUCCESS)
+        return rc;
+    if (a->kind == TIARA_KIND_IALLREDUCE || a->kind == TIARA_KIND_ALLREDUCE_INIT)
+        return tiara_engine_start(a, request);
+    rc = tiara_engine_settings.mode == TIARA_MODE_VERIFY ? tiara_engine_verify(a)
+                                                         : tiara_engine_run(a);
+    note_first(a);
+    return rc;
 }

@@ -36,6 +36,7 @@ struct tiara_engine_args {
     int sendcount; /* of an Allgather */
     MPI_Datatype sendtype; /* of an Allgather */
     MPI_Info info; /* of an Allreduce_init */
+    struct tiara_engine_comm *state; /* of @comm; of a call that does not pass */
 };
 
 /* What becomes of a call; the words for it are in engine_report.c. */
@@ -68,16 +69,13 @@ struct tiara_engine_settings {
     uint64_t after;
 };
 
-/* ---- engine.c ---- */
+/* ---- engine_base.c ---- */
 
 /*
  * The next definitions, which see what the engine passes on. Valid from tiara_pmpi_engine.init on.
  */
 extern const struct tiara_pmpi_host *tiara_engine_host;
 extern struct tiara_engine_settings tiara_engine_settings;
-/* Runs a call, by Tiara, or by both and compares. @request: of nonblocking and persistent kinds.
- * Returns an MPI code that has been raised. */
-int tiara_engine_serve(struct tiara_engine_args *a, MPI_Request *request);
 /* Runs a blocking call by Tiara. */
 int tiara_engine_run(const struct tiara_engine_args *a);
 /*
@@ -196,9 +194,9 @@ int tiara_engine_comm_disconnect(MPI_Comm *comm);
  * communicator, but for what MPI refuses on one. May be collective over it, in blocking kinds.
  */
 bool tiara_engine_passes(struct tiara_engine_args *a);
-/* After a blocking call has run: notes it for the report, if Tiara could not say before what it
- * would do with it. */
-void tiara_engine_note_first(const struct tiara_engine_args *a);
+/* Runs a call, by Tiara, or by both and compares. @request: of nonblocking and persistent kinds.
+ * Returns an MPI code that has been raised. */
+int tiara_engine_serve(struct tiara_engine_args *a, MPI_Request *request);
 
 /* ---- engine_request.c: requests that are the engine's ---- */
 

@@ -160,8 +160,7 @@ static bool completes_all(void)
     if (!dladdr(&tiara_shim_current, &info))
         return false;
     self = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-    return self && reaches(tiara_shim_completions, self) &&
-           reaches(tiara_shim_fortran_completions, self);
+    return self && reaches(tiara_shim_completions, self);
 }
 
 static const struct tiara_engine *engine_for(bool from_init)

@@ -57,8 +57,4 @@ void tiara_shim_initialized(void);
  * MPI_COMM_WORLD, where all ranks have the shim. */
 void tiara_shim_finalizing(void);
 
-/* Names of C calls that complete requests, and Fortran ones: what the shim defines and no tool in
- * front may take. Ends in NULL. */
-extern const char *const tiara_shim_fortran_completions[]; /* shim_fortran.c */
-
 #endif

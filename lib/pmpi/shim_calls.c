@@ -106,22 +106,3 @@ int MPI_Finalize(void)
     tiara_shim_finalizing();
     return next();
 }
-
-void tiara_shim_next_calls(struct tiara_pmpi_host *host)
-{
-#define X(name, parameters, arguments)                                                             \
-    host->next.name = (int(*) parameters)tiara_shim_next("MPI_" #name);
-    TIARA_PMPI_CALLS(X)
-#undef X
-#define X(name, parameters, arguments)                                                             \
-    if (!host->next.name)                                                                          \
-        host->next.name = (int(*) parameters)tiara_shim_next("MPIX_" #name);
-    TIARA_PMPI_PERSISTENT_CALLS(X)
-#undef X
-}
-
-const char *const tiara_shim_completions[] = {
-#define X(name, parameters, arguments) "MPI_" #name,
-    TIARA_PMPI_REQUEST_CALLS(X)
-#undef X
-        NULL};

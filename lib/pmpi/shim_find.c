@@ -1,6 +1,7 @@
 /*
  * Finding the MPI behind us: functions, its name and its version, without being linked with it.
  */
+#include "pmpi/engine_fortran.h"
 #include "pmpi/shim_priv.h"
 #include <dlfcn.h>
 #include <limits.h>
@@ -160,6 +161,35 @@ void *tiara_shim_next_by(const char *name, tiara_u64 *kept, void *caller)
     tiara_store_relaxed(kept, (uintptr_t)at);
     return at;
 }
+
+void tiara_shim_next_calls(struct tiara_pmpi_host *host)
+{
+#define X(name, parameters, arguments)                                                             \
+    host->next.name = (int(*) parameters)tiara_shim_next("MPI_" #name);
+    TIARA_PMPI_CALLS(X)
+#undef X
+#define X(name, parameters, arguments)                                                             \
+    if (!host->next.name)                                                                          \
+        host->next.name = (int(*) parameters)tiara_shim_next("MPIX_" #name);
+    TIARA_PMPI_PERSISTENT_CALLS(X)
+#undef X
+}
+
+const char *const tiara_shim_completions[] = {
+#define X(name, parameters, arguments) "MPI_" #name,
+    TIARA_PMPI_REQUEST_CALLS(X)
+#undef X
+#ifdef TIARA_FORTRAN_ALL_ENTRIES
+#define X(name, NAME, parameters, arguments)                                                       \
+    "mpi_" #name "_", "mpi_" #name "__", "MPI_" #NAME, "mpi_" #name "_f08_",
+        TIARA_FORTRAN_REQUEST_CALLS(X)
+#undef X
+#elif defined(TIARA_FORTRAN_F08_REQUEST_ENTRIES)
+#define X(name, NAME, parameters, arguments) "mpi_" #name "_f08_",
+        TIARA_FORTRAN_REQUEST_CALLS(X)
+#undef X
+#endif
+            NULL};
 
 /* ---- which MPI it is ---- */
 

@@ -106,16 +106,3 @@ INIT_ENTRY(mpi_init_f08_)
 INIT_THREAD_ENTRY(mpi_init_thread_f08_)
 FINALIZE_ENTRY(mpi_finalize_f08_)
 #endif
-
-const char *const tiara_shim_fortran_completions[] = {
-#ifdef TIARA_FORTRAN_ALL_ENTRIES
-#define X(name, NAME, parameters, arguments)                                                       \
-    "mpi_" #name "_", "mpi_" #name "__", "MPI_" #NAME, "mpi_" #name "_f08_",
-    TIARA_FORTRAN_REQUEST_CALLS(X)
-#undef X
-#elif defined(TIARA_FORTRAN_F08_REQUEST_ENTRIES)
-#define X(name, NAME, parameters, arguments) "mpi_" #name "_f08_",
-    TIARA_FORTRAN_REQUEST_CALLS(X)
-#undef X
-#endif
-        NULL};

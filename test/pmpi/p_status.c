@@ -1,7 +1,7 @@
 /*
- * MPI_Request_get_status_any, _all and _some of MPI 4.1, with requests that Tiara serves, persistent
- * ones too: what is not over is not complete, nor inactive. By itself it is for an MPI that has
- * them; p_tools.sh runs it on another, with a tool that stands for them.
+ * MPI_Request_get_status_any, _all and _some of MPI 4.1, with requests that Tiara serves, also
+ * persistent ones: what is not over is not complete, nor inactive. By itself it is for an MPI that
+ * has them; p_tools.sh runs it on another, with a tool that stands for them.
  *
  * tiara-test: mpirun 2
  * tiara-test: mpirun 2 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0

@@ -1,7 +1,7 @@
 /*
- * What MPI 4.1 has beside MPI_Request_get_status, for lists, made of that: stands behind the library
- * in the place of an MPI that has it. Requests that are inactive are told by MPI_Request_get_status
- * with a status that says nothing; so this is for requests that have something to say, or are null.
+ * What MPI 4.1 has beside MPI_Request_get_status, for lists, made of that: stands behind the
+ * library in the place of an MPI that has it. MPI_Request_get_status gives an inactive request a
+ * status that says nothing; so this is for requests that have something to say, or are null.
  */
 #include <mpi.h>
 
