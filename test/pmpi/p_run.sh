@@ -15,7 +15,7 @@ as() {
 
 # Launchers that only say what they are.
 mkdir "$work/bin"
-for launcher in 'mpirun.a:mpirun (Open MPI) 9.9' 'mpiexec.b:HYDRA build details' 'srun:slurm 1' 'mpirun.c:something else'; do
+for launcher in 'mpirun.a:mpirun (Open MPI) 9.9' 'prterun:prterun (PRRTE) 3.0.1' 'mpiexec.b:HYDRA build details' 'srun:slurm 1' 'mpirun.c:something else'; do
     printf '#!/bin/sh\necho "%s"\n' "${launcher#*:}" >"$work/bin/${launcher%%:*}"
     chmod +x "$work/bin/${launcher%%:*}"
 done
@@ -35,6 +35,8 @@ as --lib "$lib" --dry-run mpirun.a -n 1 ./one : -n 3 ./two
 expect_text out "env -u LD_PRELOAD mpirun.a -x LD_PRELOAD=$lib/libtiara-pmpi.so -n 1 ./one : -x LD_PRELOAD=$lib/libtiara-pmpi.so -n 3 ./two "
 as --lib "$lib" --dry-run mpiexec.b -n 1 ./one : -n 3 ./two
 expect_text out "mpiexec.b -genv LD_PRELOAD $lib/libtiara-pmpi.so -n 1 ./one : -n 3 ./two "
+as --lib "$lib" --dry-run prterun -n 1 ./one : -n 3 ./two
+expect_text out "prterun -x LD_PRELOAD=$lib/libtiara-pmpi.so -n 1 ./one : -x LD_PRELOAD=$lib/libtiara-pmpi.so -n 3 ./two "
 as --lib "$lib" --dry-run srun -n 1 ./one : -n 3 ./two
 expect_text out "srun --export=ALL\\,LD_PRELOAD=$lib/libtiara-pmpi.so -n 1 ./one : --export=ALL\\,LD_PRELOAD=$lib/libtiara-pmpi.so -n 3 ./two "
 printf '# programs\n-n 1 ./one x\n\n-n 3 ./two' >"$work/programs"
