@@ -107,7 +107,7 @@ ifneq ($(HAVE_PMPI),yes)
 TEST_OBJ := $(filter-out $(B)/test/pmpi/%,$(TEST_OBJ))
 endif
 TEST_BIN := $(TEST_OBJ:%.o=%)
-PMPI_TOOLS := $(if $(filter yes,$(HAVE_PMPI)),$(addprefix $(B)/test/pmpi/tools/,begin.so count.so init.so wrong.so job.so local))
+PMPI_TOOLS := $(if $(filter yes,$(HAVE_PMPI)),$(addprefix $(B)/test/pmpi/tools/,begin.so count.so init.so status.so wrong.so job.so local))
 
 # Programs in Fortran, which are no Check suites; f_body.inc and what it includes is what most of them do.
 ifeq ($(HAVE_PMPI) $(HAVE_FORTRAN),yes yes)

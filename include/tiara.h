@@ -22,6 +22,9 @@
  *     same count, type signature and operator.
  *   - Call between MPI_Init and MPI_Finalize. Different threads may call at the same time on
  *     different communicators when MPI was initialised with MPI_THREAD_MULTIPLE.
+ *   - Delete functions of a communicator's attributes run in an order that may differ by rank. One
+ *     that calls Tiara on the communicator that is being freed needs the order to be the same. (A
+ *     preloaded library leaves such calls to MPI.)
  *   - Environment variables (tiara(7)) are read once per process; rank 0 of a communicator decides
  *     for all.
  *   - A user-defined operator may be called on parts of the vector, in pieces of at least one

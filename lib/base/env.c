@@ -79,6 +79,8 @@ static const struct tiara_env_row rows[TIARA_NENV] = {
     [TIARA_ENV_PMPI_AFTER] = {"TIARA_PMPI_AFTER", TIARA_ENV_TYPE_INT, "8", "", 0, INT32_MAX,
         "Collective calls on a communicator that the preloaded library leaves to MPI before it "
         "takes the communicator over."},
+    [TIARA_ENV_PMPI_EVERYWHERE] = {"TIARA_PMPI_EVERYWHERE", TIARA_ENV_TYPE_BOOL, "0", "", 0, 0,
+        "1 says that all ranks have the preloaded library, where the job's starter cannot tell."},
     [TIARA_ENV_PROGRESS] = {"TIARA_PROGRESS", TIARA_ENV_TYPE_CHOICE, "auto", "auto thread call", 0,
         0,
         "Who drives nonblocking calls: the program's calls and a thread inside nodes, a thread "

@@ -32,6 +32,7 @@ enum tiara_env {
     TIARA_ENV_ONE_SHOT, /* bytes: up to here each rank reduces everything itself; 0 = auto */
     TIARA_ENV_PMPI, /* choice: off on verify: what the interposition library does */
     TIARA_ENV_PMPI_AFTER, /* int: calls on a communicator that it leaves to MPI first */
+    TIARA_ENV_PMPI_EVERYWHERE, /* bool: all ranks have it, where the starter cannot tell */
     TIARA_ENV_PROGRESS, /* choice: auto thread call */
     TIARA_ENV_REPORT, /* bool: the interposition library's report at MPI_Finalize */
     TIARA_ENV_REPRODUCIBLE, /* bool */

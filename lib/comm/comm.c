@@ -76,17 +76,26 @@ static void state_free(struct tiara_comm *c)
 
 static int delete_state(MPI_Comm comm, int keyval, void *value, void *extra)
 {
+    struct tiara_comm *c;
+
     (void)comm;
     (void)keyval;
     (void)extra;
-    state_free(value);
+    pthread_mutex_lock(&states_lock);
+    for (c = states; c && c != value; c = c->next)
+        ;
+    pthread_mutex_unlock(&states_lock);
+    if (c)
+        state_free(c);
     return MPI_SUCCESS;
 }
 
+/* A communicator may have gone and left its state: a delete function of the program's called Tiara
+ * after that of the state had run. Attributes that stay behind name states that are no more. */
 void tiara_comm_close(void)
 {
     while (states)
-        PMPI_Comm_delete_attr(states->comm, state_keyval);
+        state_free(states);
     PMPI_Comm_free_keyval(&state_keyval);
     PMPI_Comm_free_keyval(&wanted_keyval);
 }

@@ -8,9 +8,6 @@
 #include <string.h>
 #include <strings.h>
 
-const struct tiara_pmpi_host *tiara_engine_host;
-struct tiara_engine_settings tiara_engine_settings;
-
 #define NEXT tiara_engine_host->next
 
 /* ---- calls ---- */
@@ -22,12 +19,13 @@ enum verdict {
 };
 
 /* What is known about an all-reduce without a second look. */
-static inline enum verdict quick(MPI_Comm comm, MPI_Count count, MPI_Datatype type, MPI_Op op)
+static inline enum verdict quick(const void *sendbuf, const void *recvbuf, MPI_Count count,
+    MPI_Datatype type, MPI_Op op, MPI_Comm comm)
 {
     struct tiara_engine_comm *c = tiara_engine_comm_last(comm);
     const struct tiara_engine_known *known;
 
-    if (!c)
+    if (!c || tiara_engine_is_odd(sendbuf, recvbuf))
         return ASK;
     switch (c->stage) {
     case TIARA_STAGE_ENGAGED:
@@ -36,6 +34,8 @@ static inline enum verdict quick(MPI_Comm comm, MPI_Count count, MPI_Datatype ty
             return known->serve ? SERVE : PASS;
         return ASK;
     case TIARA_STAGE_COUNTING:
+        if (count < 0 || type == MPI_DATATYPE_NULL || op == MPI_OP_NULL)
+            return ASK;
         if (++c->calls >= tiara_engine_settings.after)
             c->stage = TIARA_STAGE_SLOW;
         return PASS;
@@ -67,7 +67,7 @@ static __attribute__((noinline)) int allreduce_asked(
 static int allreduce(
     const void *sendbuf, void *recvbuf, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
 {
-    enum verdict verdict = quick(comm, count, type, op);
+    enum verdict verdict = quick(sendbuf, recvbuf, count, type, op, comm);
 
     if (verdict == SERVE)
         return TIARA_Allreduce(sendbuf, recvbuf, count, type, op, comm);
@@ -158,35 +158,6 @@ static int allgather(const void *sendbuf, int sendcount, MPI_Datatype sendtype, 
     return tiara_engine_serve(&a, NULL);
 }
 
-int tiara_engine_serve(const struct tiara_engine_args *a, MPI_Request *request)
-{
-    int rc;
-
-    if (a->kind == TIARA_KIND_IALLREDUCE || a->kind == TIARA_KIND_ALLREDUCE_INIT)
-        return tiara_engine_start(a, request);
-    rc = tiara_engine_settings.mode == TIARA_MODE_VERIFY ? tiara_engine_verify(a)
-                                                         : tiara_engine_run(a);
-    tiara_engine_note_first(a);
-    return rc;
-}
-
-int tiara_engine_raise(MPI_Comm comm, int code)
-{
-    PMPI_Comm_call_errhandler(comm, code);
-    return code;
-}
-
-int tiara_engine_run(const struct tiara_engine_args *a)
-{
-    if (a->kind == TIARA_KIND_ALLREDUCE)
-        return TIARA_Allreduce_c(a->sendbuf, a->recvbuf, a->count, a->type, a->op, a->comm);
-    if (a->kind == TIARA_KIND_REDUCE_SCATTER_BLOCK)
-        return TIARA_Reduce_scatter_block(
-            a->sendbuf, a->recvbuf, (int)a->count, a->type, a->op, a->comm);
-    return TIARA_Allgather(
-        a->sendbuf, a->sendcount, a->sendtype, a->recvbuf, (int)a->count, a->type, a->comm);
-}
-
 /* ---- beginning and end ---- */
 
 static bool is_yes(const char *text)
@@ -252,6 +223,7 @@ static bool init(const struct tiara_pmpi_host *host)
     if (!s.completes_all)
         tiara_info("pmpi: another tool takes the calls that complete requests; MPI_Iallreduce is "
                    "left to the MPI below");
+    tiara_engine_args_init();
     return s.mode != TIARA_MODE_OFF && tiara_engine_comm_init();
 }
 
@@ -267,6 +239,9 @@ static const struct tiara_pmpi_calls with_requests = {.Wait = tiara_engine_wait,
     .Testsome = tiara_engine_testsome,
     .Request_free = tiara_engine_request_free,
     .Request_get_status = tiara_engine_request_get_status,
+    .Request_get_status_any = tiara_engine_request_get_status_any,
+    .Request_get_status_all = tiara_engine_request_get_status_all,
+    .Request_get_status_some = tiara_engine_request_get_status_some,
     .Start = tiara_engine_start_one,
     .Startall = tiara_engine_startall};
 #define X(name, parameters, arguments)                                                             \
@@ -315,8 +290,13 @@ __attribute__((visibility("default"))) const struct tiara_engine tiara_pmpi_engi
             .Testsome = or_next_Testsome,
             .Request_free = or_next_Request_free,
             .Request_get_status = or_next_Request_get_status,
+            .Request_get_status_any = or_next_Request_get_status_any,
+            .Request_get_status_all = or_next_Request_get_status_all,
+            .Request_get_status_some = or_next_Request_get_status_some,
             .Start = or_next_Start,
             .Startall = or_next_Startall,
+            .Comm_free = tiara_engine_comm_free,
+            .Comm_disconnect = tiara_engine_comm_disconnect,
         },
     .init = init,
     .finalize = finalize,

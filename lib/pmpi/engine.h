@@ -59,6 +59,7 @@
             MPI_Comm comm, MPI_Info info, MPI_Request *request),                                   \
         (sendbuf, recvbuf, count, type, op, comm, info, request))
 
+/* The MPI has those of MPI 4.1 if the program calls them. */
 #define TIARA_PMPI_REQUEST_CALLS(X)                                                                \
     X(Wait, (MPI_Request * request, MPI_Status * status), (request, status))                       \
     X(Waitall, (int count, MPI_Request requests[], MPI_Status *statuses),                          \
@@ -79,12 +80,28 @@
     X(Request_free, (MPI_Request * request), (request))                                            \
     X(Request_get_status, (TIARA_PMPI_REQUEST request, int *flag, MPI_Status *status),             \
         (request, flag, status))                                                                   \
+    X(Request_get_status_any,                                                                      \
+        (int count, const MPI_Request requests[], int *index, int *flag, MPI_Status *status),      \
+        (count, requests, index, flag, status))                                                    \
+    X(Request_get_status_all,                                                                      \
+        (int count, const MPI_Request requests[], int *flag, MPI_Status *statuses),                \
+        (count, requests, flag, statuses))                                                         \
+    X(Request_get_status_some,                                                                     \
+        (int incount, const MPI_Request requests[], int *outcount, int indices[],                  \
+            MPI_Status *statuses),                                                                 \
+        (incount, requests, outcount, indices, statuses))                                          \
     X(Start, (MPI_Request * request), (request))                                                   \
     X(Startall, (int count, MPI_Request requests[]), (count, requests))
 
+/* In these the program's attributes are deleted, whose functions may use the communicator. */
+#define TIARA_PMPI_COMM_CALLS(X)                                                                   \
+    X(Comm_free, (MPI_Comm * comm), (comm))                                                        \
+    X(Comm_disconnect, (MPI_Comm * comm), (comm))
+
 #define TIARA_PMPI_CALLS(X)                                                                        \
     TIARA_PMPI_COLLECTIVE_CALLS(X)                                                                 \
-    TIARA_PMPI_LARGE_CALLS(X) TIARA_PMPI_PERSISTENT_CALLS(X) TIARA_PMPI_REQUEST_CALLS(X)
+    TIARA_PMPI_LARGE_CALLS(X)                                                                      \
+    TIARA_PMPI_PERSISTENT_CALLS(X) TIARA_PMPI_REQUEST_CALLS(X) TIARA_PMPI_COMM_CALLS(X)
 
 /* One implementation of them all; NULL for what the MPI does not have. */
 struct tiara_pmpi_calls {

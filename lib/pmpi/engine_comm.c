@@ -18,15 +18,28 @@ tiara_u64 tiara_engine_generation;
 static int keyval = MPI_KEYVAL_INVALID;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* The communicator that this thread frees. */
+static _Thread_local struct {
+    bool is;
+    MPI_Comm comm;
+} going;
+static struct tiara_engine_comm left_to_mpi = {.stage = TIARA_STAGE_PASSING};
+
+/* No thread's last state is good any more. */
+static void forget_last(void)
+{
+    pthread_mutex_lock(&lock);
+    /* relaxed: see tiara_engine_comm_last; the lock makes this thread the only writer */
+    tiara_store_relaxed(&tiara_engine_generation, tiara_load_relaxed(&tiara_engine_generation) + 1);
+    pthread_mutex_unlock(&lock);
+}
+
 static int delete_state(MPI_Comm comm, int key, void *value, void *extra)
 {
     (void)comm;
     (void)key;
     (void)extra;
-    pthread_mutex_lock(&lock);
-    /* relaxed: see tiara_engine_comm_last; the lock makes this thread the only writer */
-    tiara_store_relaxed(&tiara_engine_generation, tiara_load_relaxed(&tiara_engine_generation) + 1);
-    pthread_mutex_unlock(&lock);
+    forget_last();
     tiara_free(value);
     return MPI_SUCCESS;
 }
@@ -104,6 +117,8 @@ struct tiara_engine_comm *tiara_engine_comm_get(MPI_Comm comm)
 
     if (c || comm == MPI_COMM_NULL)
         return c;
+    if (going.is && going.comm == comm)
+        return &left_to_mpi;
     if (PMPI_Comm_get_attr(comm, keyval, &c, &found) != MPI_SUCCESS)
         return NULL;
     if (!found)
@@ -113,6 +128,33 @@ struct tiara_engine_comm *tiara_engine_comm_get(MPI_Comm comm)
         tiara_engine_last =
             (struct tiara_engine_last){comm, c, tiara_load_relaxed(&tiara_engine_generation)};
     return c;
+}
+
+static int let_go(MPI_Comm *comm, int (*next)(MPI_Comm *))
+{
+    bool was = going.is;
+    MPI_Comm before = going.comm;
+    int rc;
+
+    if (comm) {
+        going.is = true;
+        going.comm = *comm;
+        forget_last();
+    }
+    rc = next(comm);
+    going.is = was;
+    going.comm = before;
+    return rc;
+}
+
+int tiara_engine_comm_free(MPI_Comm *comm)
+{
+    return let_go(comm, tiara_engine_host->next.Comm_free);
+}
+
+int tiara_engine_comm_disconnect(MPI_Comm *comm)
+{
+    return let_go(comm, tiara_engine_host->next.Comm_disconnect);
 }
 
 /* ---- the decision ---- */
@@ -178,15 +220,12 @@ static bool would_serve(
     return answer == TIARA_SERVES_YES;
 }
 
-/* MPI is to judge arguments that are wrong. */
 static bool is_empty(const struct tiara_engine_args *a)
 {
     int size = 1;
 
-    if (a->count <= 0 || a->type == MPI_DATATYPE_NULL)
-        return true;
-    if (a->kind != TIARA_KIND_ALLGATHER)
-        return a->op == MPI_OP_NULL;
+    if (a->count == 0 || a->kind != TIARA_KIND_ALLGATHER)
+        return a->count == 0;
     /* Ranks may describe the same bytes by other types: what counts is the bytes. */
     return PMPI_Type_size(a->type, &size) != MPI_SUCCESS || size <= 0;
 }
@@ -244,32 +283,54 @@ static enum tiara_engine_fate decide(
     return would_serve(c, a, why_out) ? TIARA_FATE_SERVED : TIARA_FATE_DECLINED;
 }
 
-bool tiara_engine_passes(const struct tiara_engine_args *a)
+bool tiara_engine_passes(struct tiara_engine_args *a)
 {
     struct tiara_engine_comm *c = tiara_engine_comm_get(a->comm);
-    enum tiara_engine_fate fate = TIARA_FATE_EMPTY;
+    enum tiara_engine_judgement judgement;
+    enum tiara_engine_fate fate = TIARA_FATE_JUDGED;
     const char *why = NULL;
 
     if (c && c->stage == TIARA_STAGE_PASSING)
         return true;
-    if (c) {
+    a->state = c;
+    /* A call that MPI refuses is none to the other ranks, and so is not counted. */
+    judgement = c && c->always == TIARA_FATE_SERVED ? tiara_engine_judge(a) : TIARA_ARGS_RIGHT;
+    if (c && judgement == TIARA_ARGS_RIGHT)
         fate = decide(c, a, &why);
+    else if (c && judgement == TIARA_ARGS_ODD)
+        c->calls++;
+    if (c)
         c->stage = stage_of(c);
-    }
     if (tiara_engine_settings.report && !(c && c->unknown && fate == TIARA_FATE_SERVED))
         tiara_engine_note(a, fate, why);
     return fate != TIARA_FATE_SERVED;
 }
 
-void tiara_engine_note_first(const struct tiara_engine_args *a)
+/* Notes a call that has run for the report, if Tiara could not say before what it would do with it.
+ */
+static void note_first(const struct tiara_engine_args *a)
 {
-    struct tiara_engine_comm *c = tiara_engine_comm_get(a->comm);
+    struct tiara_engine_comm *c = a->state;
     const char *why = NULL;
     bool served;
 
-    if (!tiara_engine_settings.report || !c || !c->unknown)
+    if (!tiara_engine_settings.report || !c->unknown)
         return;
     served = would_serve(c, a, &why);
     tiara_engine_note(a, served ? TIARA_FATE_SERVED : TIARA_FATE_DECLINED, why);
     c->unknown = false;
+}
+
+int tiara_engine_serve(struct tiara_engine_args *a, MPI_Request *request)
+{
+    int rc = tiara_engine_part_buffers(a);
+
+    if (rc != MPI_SUCCESS)
+        return rc;
+    if (a->kind == TIARA_KIND_IALLREDUCE || a->kind == TIARA_KIND_ALLREDUCE_INIT)
+        return tiara_engine_start(a, request);
+    rc = tiara_engine_settings.mode == TIARA_MODE_VERIFY ? tiara_engine_verify(a)
+                                                         : tiara_engine_run(a);
+    note_first(a);
+    return rc;
 }

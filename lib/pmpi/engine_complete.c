@@ -313,6 +313,63 @@ int tiara_engine_waitsome(
     return rc;
 }
 
+/* ---- a list, which stays as it is ---- */
+
+int tiara_engine_request_get_status_any(
+    int count, const MPI_Request requests[], int *index, int *flag, MPI_Status *status)
+{
+    struct list l;
+    bool pending;
+    int rc;
+
+    if (!list_open(&l, count, requests, &rc))
+        return rc != MPI_SUCCESS
+                   ? rc
+                   : NEXT.Request_get_status_any(count, requests, index, flag, status);
+    pending = poll_all(&l);
+    rc = NEXT.Request_get_status_any(count, requests, index, flag, status);
+    /* As in look_for_any. */
+    if (rc == MPI_SUCCESS && *flag && *index == MPI_UNDEFINED && pending)
+        *flag = 0;
+    list_close(&l);
+    return rc;
+}
+
+int tiara_engine_request_get_status_all(
+    int count, const MPI_Request requests[], int *flag, MPI_Status *statuses)
+{
+    struct list l;
+    int rc;
+
+    if (!list_open(&l, count, requests, &rc))
+        return rc != MPI_SUCCESS ? rc
+                                 : NEXT.Request_get_status_all(count, requests, flag, statuses);
+    *flag = 0;
+    if (!poll_all(&l))
+        rc = NEXT.Request_get_status_all(count, requests, flag, statuses);
+    list_close(&l);
+    return rc;
+}
+
+int tiara_engine_request_get_status_some(
+    int incount, const MPI_Request requests[], int *outcount, int indices[], MPI_Status *statuses)
+{
+    struct list l;
+    bool pending;
+    int rc;
+
+    if (!list_open(&l, incount, requests, &rc))
+        return rc != MPI_SUCCESS
+                   ? rc
+                   : NEXT.Request_get_status_some(incount, requests, outcount, indices, statuses);
+    pending = poll_all(&l);
+    rc = NEXT.Request_get_status_some(incount, requests, outcount, indices, statuses);
+    if (rc == MPI_SUCCESS && *outcount == MPI_UNDEFINED && pending)
+        *outcount = 0;
+    list_close(&l);
+    return rc;
+}
+
 /* ---- starting ---- */
 
 static int start_owned(struct tiara_engine_request *r)

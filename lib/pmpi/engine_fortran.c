@@ -78,7 +78,7 @@ static void *buffer(char *at)
 }
 
 /* False: the call goes on. @request: of the calls that have one. */
-static bool run(const struct tiara_engine_args *a, MPI_Fint *request, MPI_Fint *ierror)
+static bool run(struct tiara_engine_args *a, MPI_Fint *request, MPI_Fint *ierror)
 {
     MPI_Request started = MPI_REQUEST_NULL;
     int rc;
@@ -107,7 +107,8 @@ static enum whose whose_is(const struct tiara_engine_args *a)
 
     if (c && c->stage == TIARA_STAGE_PASSING)
         return OF_MPI;
-    if (!c || c->stage != TIARA_STAGE_ENGAGED || a->count == 0)
+    if (!c || c->stage != TIARA_STAGE_ENGAGED || a->count == 0 ||
+        tiara_engine_is_odd(a->sendbuf, a->recvbuf))
         return ASK;
     known = tiara_engine_slot(c, a->count, a->type, a->op);
     if (known->count != a->count || known->type != a->type || known->op != a->op)
@@ -190,6 +191,30 @@ static bool fortran_allgather(char *sendbuf, MPI_Fint *sendcount, MPI_Fint *send
 }
 #endif
 
+#if defined(TIARA_FORTRAN_ALL_ENTRIES) || defined(TIARA_FORTRAN_F08_REQUEST_ENTRIES)
+static bool let_go(int (*go)(MPI_Comm *), MPI_Fint *comm, MPI_Fint *ierror)
+{
+    MPI_Comm c = PMPI_Comm_f2c(*comm);
+    int rc = go(&c);
+
+    if (rc == MPI_SUCCESS)
+        *comm = PMPI_Comm_c2f(c);
+    if (ierror)
+        *ierror = rc;
+    return true;
+}
+
+static bool fortran_comm_free(MPI_Fint *comm, MPI_Fint *ierror)
+{
+    return let_go(tiara_engine_comm_free, comm, ierror);
+}
+
+static bool fortran_comm_disconnect(MPI_Fint *comm, MPI_Fint *ierror)
+{
+    return let_go(tiara_engine_comm_disconnect, comm, ierror);
+}
+#endif
+
 const struct tiara_engine_fortran tiara_engine_fortran = {
 #ifdef TIARA_FORTRAN_ALL_ENTRIES
     .allreduce = fortran_allreduce,
@@ -202,5 +227,7 @@ const struct tiara_engine_fortran tiara_engine_fortran = {
 #define X(name, NAME, parameters, arguments) .name = tiara_engine_fortran_##name,
     TIARA_FORTRAN_REQUEST_CALLS(X)
 #undef X
+        .comm_free = fortran_comm_free,
+    .comm_disconnect = fortran_comm_disconnect,
 #endif
 };

@@ -93,9 +93,25 @@
     X(request_get_status, REQUEST_GET_STATUS,                                                      \
         (MPI_Fint * request, MPI_Fint * flag, MPI_Fint * status, MPI_Fint * ierror),               \
         (request, flag, status, ierror))                                                           \
+    X(request_get_status_any, REQUEST_GET_STATUS_ANY,                                              \
+        (MPI_Fint * count, MPI_Fint * requests, MPI_Fint * index, MPI_Fint * flag,                 \
+            MPI_Fint * status, MPI_Fint * ierror),                                                 \
+        (count, requests, index, flag, status, ierror))                                            \
+    X(request_get_status_all, REQUEST_GET_STATUS_ALL,                                              \
+        (MPI_Fint * count, MPI_Fint * requests, MPI_Fint * flag, MPI_Fint * statuses,              \
+            MPI_Fint * ierror),                                                                    \
+        (count, requests, flag, statuses, ierror))                                                 \
+    X(request_get_status_some, REQUEST_GET_STATUS_SOME,                                            \
+        (MPI_Fint * incount, MPI_Fint * requests, MPI_Fint * outcount, MPI_Fint * indices,         \
+            MPI_Fint * statuses, MPI_Fint * ierror),                                               \
+        (incount, requests, outcount, indices, statuses, ierror))                                  \
     X(start, START, (MPI_Fint * request, MPI_Fint * ierror), (request, ierror))                    \
     X(startall, STARTALL, (MPI_Fint * count, MPI_Fint * requests, MPI_Fint * ierror),              \
         (count, requests, ierror))
+
+#define TIARA_FORTRAN_COMM_CALLS(X)                                                                \
+    X(comm_free, COMM_FREE, (MPI_Fint * comm, MPI_Fint * ierror), (comm, ierror))                  \
+    X(comm_disconnect, COMM_DISCONNECT, (MPI_Fint * comm, MPI_Fint * ierror), (comm, ierror))
 
 /*
  * Each returns whether it did the call. If not, it has touched no argument, and the shim hands the
@@ -104,7 +120,7 @@
 struct tiara_engine_fortran {
 #define X(name, NAME, parameters, arguments) bool(*name) parameters;
     TIARA_FORTRAN_COLLECTIVE_CALLS(X)
-    TIARA_FORTRAN_PERSISTENT_CALLS(X) TIARA_FORTRAN_REQUEST_CALLS(X)
+    TIARA_FORTRAN_PERSISTENT_CALLS(X) TIARA_FORTRAN_REQUEST_CALLS(X) TIARA_FORTRAN_COMM_CALLS(X)
 #undef X
 };
 

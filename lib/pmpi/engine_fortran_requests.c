@@ -246,21 +246,6 @@ bool tiara_engine_fortran_waitany(
     return call_end(&c, 1, ierror);
 }
 
-bool tiara_engine_fortran_waitsome(MPI_Fint *incount, MPI_Fint *requests, MPI_Fint *outcount,
-    MPI_Fint *indices, MPI_Fint *statuses, MPI_Fint *ierror)
-{
-    struct call c;
-    int completed = MPI_UNDEFINED;
-
-    if (!is_ours(*incount, requests))
-        return false;
-    if (!call_begin(&c, *incount, requests, all_wanted(statuses), ierror))
-        return true;
-    c.rc = tiara_engine_waitsome(c.count, c.requests, &completed, c.indices, ALL_STATUSES(c));
-    *outcount = completed;
-    return call_end_some(&c, completed, indices, ierror);
-}
-
 bool tiara_engine_fortran_test(
     MPI_Fint *request, MPI_Fint *flag, MPI_Fint *status, MPI_Fint *ierror)
 {
@@ -276,52 +261,63 @@ bool tiara_engine_fortran_test(
     return call_end(&c, 1, ierror);
 }
 
-bool tiara_engine_fortran_testall(
-    MPI_Fint *count, MPI_Fint *requests, MPI_Fint *flag, MPI_Fint *statuses, MPI_Fint *ierror)
-{
-    struct call c;
-    int are_complete = 0;
+/* Of one list: the same but for the C call. */
+#define ALL_OF(name)                                                                               \
+    bool tiara_engine_fortran_##name(                                                              \
+        MPI_Fint *count, MPI_Fint *requests, MPI_Fint *flag, MPI_Fint *statuses, MPI_Fint *ierror) \
+    {                                                                                              \
+        struct call c;                                                                             \
+        int are_complete = 0;                                                                      \
+                                                                                                   \
+        if (!is_ours(*count, requests))                                                            \
+            return false;                                                                          \
+        if (!call_begin(&c, *count, requests, all_wanted(statuses), ierror))                       \
+            return true;                                                                           \
+        c.rc = tiara_engine_##name(c.count, c.requests, &are_complete, ALL_STATUSES(c));           \
+        *flag = logical(are_complete);                                                             \
+        return call_end(&c, c.count, ierror);                                                      \
+    }
+ALL_OF(testall)
+ALL_OF(request_get_status_all)
 
-    if (!is_ours(*count, requests))
-        return false;
-    if (!call_begin(&c, *count, requests, all_wanted(statuses), ierror))
-        return true;
-    c.rc = tiara_engine_testall(c.count, c.requests, &are_complete, ALL_STATUSES(c));
-    *flag = logical(are_complete);
-    return call_end(&c, c.count, ierror);
-}
+#define ANY_OF(name)                                                                               \
+    bool tiara_engine_fortran_##name(MPI_Fint *count, MPI_Fint *requests, MPI_Fint *index,         \
+        MPI_Fint *flag, MPI_Fint *status, MPI_Fint *ierror)                                        \
+    {                                                                                              \
+        struct call c;                                                                             \
+        int at = MPI_UNDEFINED, is_complete = 0;                                                   \
+                                                                                                   \
+        if (!is_ours(*count, requests))                                                            \
+            return false;                                                                          \
+        if (!call_begin(&c, *count, requests, NULL, ierror))                                       \
+            return true;                                                                           \
+        one_status(&c, status);                                                                    \
+        c.rc = tiara_engine_##name(c.count, c.requests, &at, &is_complete, ONE_STATUS(c));         \
+        *index = index_of(at);                                                                     \
+        *flag = logical(is_complete);                                                              \
+        return call_end(&c, 1, ierror);                                                            \
+    }
+ANY_OF(testany)
+ANY_OF(request_get_status_any)
 
-bool tiara_engine_fortran_testany(MPI_Fint *count, MPI_Fint *requests, MPI_Fint *index,
-    MPI_Fint *flag, MPI_Fint *status, MPI_Fint *ierror)
-{
-    struct call c;
-    int at = MPI_UNDEFINED, is_complete = 0;
-
-    if (!is_ours(*count, requests))
-        return false;
-    if (!call_begin(&c, *count, requests, NULL, ierror))
-        return true;
-    one_status(&c, status);
-    c.rc = tiara_engine_testany(c.count, c.requests, &at, &is_complete, ONE_STATUS(c));
-    *index = index_of(at);
-    *flag = logical(is_complete);
-    return call_end(&c, 1, ierror);
-}
-
-bool tiara_engine_fortran_testsome(MPI_Fint *incount, MPI_Fint *requests, MPI_Fint *outcount,
-    MPI_Fint *indices, MPI_Fint *statuses, MPI_Fint *ierror)
-{
-    struct call c;
-    int completed = MPI_UNDEFINED;
-
-    if (!is_ours(*incount, requests))
-        return false;
-    if (!call_begin(&c, *incount, requests, all_wanted(statuses), ierror))
-        return true;
-    c.rc = tiara_engine_testsome(c.count, c.requests, &completed, c.indices, ALL_STATUSES(c));
-    *outcount = completed;
-    return call_end_some(&c, completed, indices, ierror);
-}
+#define SOME_OF(name)                                                                              \
+    bool tiara_engine_fortran_##name(MPI_Fint *incount, MPI_Fint *requests, MPI_Fint *outcount,    \
+        MPI_Fint *indices, MPI_Fint *statuses, MPI_Fint *ierror)                                   \
+    {                                                                                              \
+        struct call c;                                                                             \
+        int completed = MPI_UNDEFINED;                                                             \
+                                                                                                   \
+        if (!is_ours(*incount, requests))                                                          \
+            return false;                                                                          \
+        if (!call_begin(&c, *incount, requests, all_wanted(statuses), ierror))                     \
+            return true;                                                                           \
+        c.rc = tiara_engine_##name(c.count, c.requests, &completed, c.indices, ALL_STATUSES(c));   \
+        *outcount = completed;                                                                     \
+        return call_end_some(&c, completed, indices, ierror);                                      \
+    }
+SOME_OF(waitsome)
+SOME_OF(testsome)
+SOME_OF(request_get_status_some)
 
 bool tiara_engine_fortran_request_free(MPI_Fint *request, MPI_Fint *ierror)
 {

@@ -36,13 +36,15 @@ struct tiara_engine_args {
     int sendcount; /* of an Allgather */
     MPI_Datatype sendtype; /* of an Allgather */
     MPI_Info info; /* of an Allreduce_init */
+    struct tiara_engine_comm *state; /* of @comm; of a call that does not pass */
 };
 
 /* What becomes of a call; the words for it are in engine_report.c. */
 enum tiara_engine_fate {
     TIARA_FATE_SERVED,
     TIARA_FATE_FIRST, /* the communicator has not been used often enough */
-    TIARA_FATE_EMPTY, /* no elements, or arguments that only MPI can judge */
+    TIARA_FATE_EMPTY, /* no elements */
+    TIARA_FATE_JUDGED, /* arguments that only MPI can judge */
     TIARA_FATE_ALONE, /* one rank */
     TIARA_FATE_INTER, /* intercommunicator */
     TIARA_FATE_FOREIGN, /* ranks of another MPI_COMM_WORLD */
@@ -67,20 +69,44 @@ struct tiara_engine_settings {
     uint64_t after;
 };
 
-/* ---- engine.c ---- */
+/* ---- engine_base.c ---- */
 
 /*
  * The next definitions, which see what the engine passes on. Valid from tiara_pmpi_engine.init on.
  */
 extern const struct tiara_pmpi_host *tiara_engine_host;
 extern struct tiara_engine_settings tiara_engine_settings;
-/* Runs a call, by Tiara, or by both and compares. @request: of nonblocking and persistent kinds.
- * Returns an MPI code that has been raised. */
-int tiara_engine_serve(const struct tiara_engine_args *a, MPI_Request *request);
 /* Runs a blocking call by Tiara. */
 int tiara_engine_run(const struct tiara_engine_args *a);
+/*
+ * A communicator of the same ranks. Not a duplicate: that would run the copy functions of the
+ * program's attributes. Collective over @comm. Returns an MPI code.
+ */
+int tiara_engine_like(MPI_Comm comm, MPI_Comm *like_out);
 /* Raises @code on @comm, and returns it. */
 int tiara_engine_raise(MPI_Comm comm, int code);
+
+/* ---- engine_args.c ---- */
+
+enum tiara_engine_judgement {
+    TIARA_ARGS_RIGHT,
+    TIARA_ARGS_ODD, /* MPI may run it */
+    TIARA_ARGS_REFUSED /* MPI returns an error, and no other rank takes note of the call */
+};
+
+/* Learns what MPI refuses. Local; while the program makes no calls. */
+void tiara_engine_args_init(void);
+/* Whether buffers must be looked at by tiara_engine_judge(). */
+static inline bool tiara_engine_is_odd(const void *sendbuf, const void *recvbuf)
+{
+    return sendbuf == recvbuf || !sendbuf || !recvbuf || recvbuf == MPI_IN_PLACE;
+}
+/* Buffers that are one become MPI_IN_PLACE. What is not right is handed on to MPI as it was. Local.
+ */
+enum tiara_engine_judgement tiara_engine_judge(struct tiara_engine_args *a);
+/* Before Tiara serves a call that was judged: an all-gather may send the block of another rank.
+ * Returns an MPI code that has been raised. */
+int tiara_engine_part_buffers(struct tiara_engine_args *a);
 
 /* ---- engine_comm.c ---- */
 
@@ -155,15 +181,22 @@ bool tiara_engine_comm_init(void);
 /* The state of @comm, made when it has none. NULL: it is no communicator. Local. */
 struct tiara_engine_comm *tiara_engine_comm_get(MPI_Comm comm);
 /*
+ * MPI_Comm_free and MPI_Comm_disconnect. The delete functions of the program's attributes may use
+ * the communicator; whether that is before Tiara's own attribute goes or after can differ by rank.
+ * So all calls on a communicator that is going are left to MPI.
+ */
+int tiara_engine_comm_free(MPI_Comm *comm);
+int tiara_engine_comm_disconnect(MPI_Comm *comm);
+/*
  * tiara_engine_passes() - counts a call and decides
  * True: the caller hands it to its next definition, unchanged. False: tiara_engine_serve() must
- * follow. Each call is asked about once. Alike on all ranks of the communicator. May be collective
- * over it, in blocking kinds.
+ * follow, with @a as it is then. Each call is asked about once. Alike on all ranks of the
+ * communicator, but for what MPI refuses on one. May be collective over it, in blocking kinds.
  */
-bool tiara_engine_passes(const struct tiara_engine_args *a);
-/* After a blocking call has run: notes it for the report, if Tiara could not say before what it
- * would do with it. */
-void tiara_engine_note_first(const struct tiara_engine_args *a);
+bool tiara_engine_passes(struct tiara_engine_args *a);
+/* Runs a call, by Tiara, or by both and compares. @request: of nonblocking and persistent kinds.
+ * Returns an MPI code that has been raised. */
+int tiara_engine_serve(struct tiara_engine_args *a, MPI_Request *request);
 
 /* ---- engine_request.c: requests that are the engine's ---- */
 
@@ -231,6 +264,12 @@ int tiara_engine_testsome(
     int incount, MPI_Request requests[], int *outcount, int indices[], MPI_Status *statuses);
 int tiara_engine_request_free(MPI_Request *request);
 int tiara_engine_request_get_status(MPI_Request request, int *flag, MPI_Status *status);
+int tiara_engine_request_get_status_any(
+    int count, const MPI_Request requests[], int *index, int *flag, MPI_Status *status);
+int tiara_engine_request_get_status_all(
+    int count, const MPI_Request requests[], int *flag, MPI_Status *statuses);
+int tiara_engine_request_get_status_some(
+    int incount, const MPI_Request requests[], int *outcount, int indices[], MPI_Status *statuses);
 int tiara_engine_start_one(MPI_Request *request);
 int tiara_engine_startall(int count, MPI_Request requests[]);
 

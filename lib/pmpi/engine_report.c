@@ -38,7 +38,8 @@ static const char *const kind_names[TIARA_NKINDS] = {"MPI_Allreduce", "MPI_Iallr
 static const char *const fate_names[TIARA_NFATES] = {
     [TIARA_FATE_SERVED] = "served by Tiara",
     [TIARA_FATE_FIRST] = "first calls on their communicator",
-    [TIARA_FATE_EMPTY] = "without elements, or for MPI to judge",
+    [TIARA_FATE_EMPTY] = "without elements",
+    [TIARA_FATE_JUDGED] = "with arguments that MPI judges",
     [TIARA_FATE_ALONE] = "on a communicator of one rank",
     [TIARA_FATE_INTER] = "on an intercommunicator",
     [TIARA_FATE_FOREIGN] = "with ranks of another MPI_COMM_WORLD",
@@ -206,7 +207,7 @@ static bool bench_open(struct bench *b, const struct counts *all)
                 top = k;
     top = top < MEASURED_MAX ? top : MEASURED_MAX;
     *b = (struct bench){.comm = MPI_COMM_NULL};
-    if (PMPI_Comm_dup(MPI_COMM_WORLD, &b->comm) != MPI_SUCCESS)
+    if (tiara_engine_like(MPI_COMM_WORLD, &b->comm) != MPI_SUCCESS)
         return false;
     PMPI_Comm_set_errhandler(b->comm, MPI_ERRORS_RETURN);
     PMPI_Comm_size(b->comm, &b->size);

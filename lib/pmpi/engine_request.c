@@ -139,7 +139,7 @@ static int open_self(void)
 
     pthread_mutex_lock(&lock);
     if (self == MPI_COMM_NULL)
-        rc = PMPI_Comm_dup(MPI_COMM_SELF, &self);
+        rc = tiara_engine_like(MPI_COMM_SELF, &self);
     pthread_mutex_unlock(&lock);
     return rc;
 }

@@ -101,9 +101,9 @@ static bool take_magnitudes(struct check *k, const void *input)
 }
 
 /* False: this rank cannot compare. The caller closes @k in any case. */
-static bool check_open(
-    struct check *k, const struct tiara_engine_args *a, const struct tiara_engine_comm *c)
+static bool check_open(struct check *k, const struct tiara_engine_args *a)
 {
+    const struct tiara_engine_comm *c = a->state;
     bool in_place = a->sendbuf == MPI_IN_PLACE, gathers = a->kind == TIARA_KIND_ALLGATHER;
     bool scatters = a->kind == TIARA_KIND_REDUCE_SCATTER_BLOCK;
     MPI_Count all = a->count * c->size;
@@ -190,9 +190,8 @@ static int combine_magnitudes(const struct check *k)
 
 int tiara_engine_verify(const struct tiara_engine_args *a)
 {
-    struct tiara_engine_comm *c = tiara_engine_comm_get(a->comm);
     struct check k;
-    int ok = check_open(&k, a, c), rc, rc_tiara;
+    int ok = check_open(&k, a), rc, rc_tiara;
 
     /* One rank that cannot compare makes all go without. */
     if (PMPI_Allreduce(MPI_IN_PLACE, &ok, 1, MPI_INT, MPI_MIN, a->comm) != MPI_SUCCESS)
@@ -203,7 +202,7 @@ int tiara_engine_verify(const struct tiara_engine_args *a)
     if (ok && combine_magnitudes(&k) == MPI_SUCCESS) {
         rc_tiara = tiara_engine_run(&k.a);
         if (rc == MPI_SUCCESS && rc_tiara == MPI_SUCCESS)
-            check_compare(&k, &c->told[a->kind]);
+            check_compare(&k, &a->state->told[a->kind]);
         else if (rc == MPI_SUCCESS)
             tiara_engine_note_verified(TIARA_VERDICT_DIFFERS);
     }
@@ -266,8 +265,7 @@ struct tiara_engine_shadow *tiara_engine_shadow_start(
     }
     s->magnitudes = MPI_REQUEST_NULL;
     s->type = MPI_DATATYPE_NULL;
-    if (check_open(&s->check, a, tiara_engine_comm_get(a->comm)) &&
-        PMPI_Type_dup(a->type, &s->type) == MPI_SUCCESS)
+    if (check_open(&s->check, a) && PMPI_Type_dup(a->type, &s->type) == MPI_SUCCESS)
         *rc_out = start_all(s, a, request, tiara);
     else
         tiara_engine_raise(a->comm, *rc_out);

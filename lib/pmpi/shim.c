@@ -1,22 +1,21 @@
 /*
  * From a preloaded object to an engine: when, and whether.
  *
- * A process is unsettled until its MPI runs. Then the shim looks at that MPI, opens the engine from
- * its own directory, and asks the other ranks: one rank that cannot makes all go without. That
- * exchange needs all ranks inside MPI_Init; where MPI was initialised behind our back, as by a tool
- * in front of us that calls PMPI_Init, there is none.
+ * A process is unsettled until its MPI runs. Then the shim looks at that MPI, and whether all ranks
+ * have the shim (shim_ranks.c); without that, it asks nobody anything. It opens the engine from its
+ * own directory, and asks the other ranks: one rank that cannot makes all go without. That exchange
+ * needs all ranks inside MPI_Init; where MPI was initialised behind our back, as by a tool in front
+ * of us that calls PMPI_Init, there is none.
  */
 #include "pmpi/shim_priv.h"
 #include <dlfcn.h>
 #include <limits.h>
-#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 
 #define ENGINE "libtiara-pmpi-engine.so.0"
 
@@ -27,7 +26,7 @@ static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static bool settling; /* lock */
 static bool finalizing; /* lock */
 static bool settled_together; /* lock; in MPI_Init, on all ranks */
-static bool is_ours; /* the MPI is the one that Tiara was built with; lock */
+static bool are_all_ours; /* all ranks have the shim, and the MPI that Tiara was built with; lock */
 static struct tiara_pmpi_host host; /* written once, while settling */
 
 /* Where the shim is, when the loader was told so by a relative path; a program may change its
@@ -108,21 +107,7 @@ static MPI_Op op_max(void)
 }
 #endif
 
-#define PATIENCE_S 20
-
-static double seconds(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/*
- * True on all ranks when it is @mine on all. Collective over MPI_COMM_WORLD. A rank without the
- * shim does not take part, and cannot be told from a slow one: then the others say what they wait
- * for.
- */
+/* True on all ranks when it is @mine on all. Collective over MPI_COMM_WORLD. */
 static bool agree(bool mine)
 {
     int (*start)(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Request *) =
@@ -131,21 +116,26 @@ static bool agree(bool mine)
     int (*test)(MPI_Request *, int *, MPI_Status *) =
         (int (*)(MPI_Request *, int *, MPI_Status *))tiara_shim_next("PMPI_Test");
     int not_here = !mine, not_all = 1, over = 0;
-    double limit = seconds() + PATIENCE_S;
     MPI_Request request;
 
     if (!start || !test ||
         start(&not_here, &not_all, 1, type_int(), op_max(), world(), &request) != MPI_SUCCESS)
         return false;
-    while (test(&request, &over, MPI_STATUS_IGNORE) == MPI_SUCCESS && !over) {
+    while (test(&request, &over, MPI_STATUS_IGNORE) == MPI_SUCCESS && !over)
         sched_yield();
-        if (seconds() < limit)
-            continue;
-        limit = HUGE_VAL;
-        tiara_shim_say("MPI_Init still waits for ranks",
-            "is libtiara-pmpi.so preloaded into all ranks of the job?");
-    }
     return over && !not_all;
+}
+
+/* Local, and alike on all ranks. */
+static bool is_everywhere(bool is_wanted)
+{
+    int (*ask_rank)(MPI_Comm, int *) = (int (*)(MPI_Comm, int *))tiara_shim_next("PMPI_Comm_rank");
+    int (*ask_size)(MPI_Comm, int *) = (int (*)(MPI_Comm, int *))tiara_shim_next("PMPI_Comm_size");
+    int rank, size;
+
+    return ask_rank && ask_size && ask_rank(world(), &rank) == MPI_SUCCESS &&
+           ask_size(world(), &size) == MPI_SUCCESS &&
+           tiara_shim_is_everywhere(rank, size, is_wanted);
 }
 
 /*
@@ -170,20 +160,20 @@ static bool completes_all(void)
     if (!dladdr(&tiara_shim_current, &info))
         return false;
     self = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-    return self && reaches(tiara_shim_completions, self) &&
-           reaches(tiara_shim_fortran_completions, self);
+    return self && reaches(tiara_shim_completions, self);
 }
 
 static const struct tiara_engine *engine_for(bool from_init)
 {
     const char *mode = getenv("TIARA_PMPI");
     const struct tiara_engine *engine = NULL;
+    bool is_wanted = !mode || strcasecmp(mode, "off") != 0;
 
-    is_ours = tiara_shim_mpi_fits();
+    are_all_ours = tiara_shim_mpi_fits() && is_everywhere(is_wanted);
     settled_together = from_init;
-    if (!is_ours)
+    if (!are_all_ours)
         return NULL;
-    if (!mode || strcasecmp(mode, "off") != 0)
+    if (is_wanted)
         engine = open_engine();
     if (from_init && !agree(engine != NULL))
         return NULL;
@@ -240,6 +230,11 @@ const struct tiara_engine *tiara_shim_settle(void)
     return mpi_runs() ? settle(false) : NULL;
 }
 
+void tiara_shim_initializing(void)
+{
+    tiara_shim_leave_mark();
+}
+
 void tiara_shim_initialized(void)
 {
     settle(true);
@@ -254,7 +249,7 @@ void tiara_shim_finalizing(void)
     /* relaxed: the lock orders it, and the program calls nothing of MPI at the same time */
     tiara_store_relaxed(&tiara_shim_current, 0);
     together = settled_together;
-    alone = is_ours && !together && !finalizing;
+    alone = are_all_ours && !together && !finalizing;
     finalizing = true;
     pthread_mutex_unlock(&lock);
     /* Settled one by one: here, at last, all ranks are at the same place. */

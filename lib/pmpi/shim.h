@@ -24,6 +24,8 @@ void *tiara_shim_next(const char *name);
 /* The same for what must exist: ends the process with a clear line when it does not. @kept: 0, or
  * what an earlier call found. */
 void *tiara_shim_next_kept(const char *name, tiara_u64 *kept);
+/* The same, also looking where the object looks that @caller, the address of its code, is in. */
+void *tiara_shim_next_by(const char *name, tiara_u64 *kept, void *caller);
 
 /* The address of the engine; 0: there is none; 1: not known yet. */
 extern tiara_u64 tiara_shim_current __attribute__((visibility("hidden")));
@@ -46,15 +48,13 @@ static inline const struct tiara_engine *tiara_shim_engine(void)
     return tiara_shim_settle();
 }
 
+/* Before MPI_Init or MPI_Init_thread, of any language, is passed on. Local. */
+void tiara_shim_initializing(void);
 /* After MPI_Init or MPI_Init_thread, of any language, succeeded; once is enough, more do no harm.
- * Collective over MPI_COMM_WORLD. */
+ * Collective over MPI_COMM_WORLD, where all ranks have the shim. */
 void tiara_shim_initialized(void);
 /* Before MPI_Finalize, of any language, is passed on; further calls do nothing. Collective over
- * MPI_COMM_WORLD. */
+ * MPI_COMM_WORLD, where all ranks have the shim. */
 void tiara_shim_finalizing(void);
-
-/* Names of C calls that complete requests, and Fortran ones: what the shim defines and no tool in
- * front may take. Ends in NULL. */
-extern const char *const tiara_shim_fortran_completions[]; /* shim_fortran.c */
 
 #endif

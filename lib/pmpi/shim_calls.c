@@ -66,13 +66,19 @@ TIARA_PMPI_PERSISTENT_CALLS(X)
 #define TIARA_PMPI_REQUEST MPI_Request
 #endif
 
+#define X(name, parameters, arguments) DEFINE(MPI_##name, name, parameters, arguments)
+TIARA_PMPI_COMM_CALLS(X)
+#undef X
+
 int MPI_Init(int *argc, char ***argv)
 {
     static tiara_u64 kept;
     int (*next)(int *, char ***) =
         (int (*)(int *, char ***))tiara_shim_next_kept("MPI_Init", &kept);
-    int rc = next(argc, argv);
+    int rc;
 
+    tiara_shim_initializing();
+    rc = next(argc, argv);
     if (rc == MPI_SUCCESS)
         tiara_shim_initialized();
     return rc;
@@ -83,8 +89,10 @@ int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
     static tiara_u64 kept;
     int (*next)(int *, char ***, int, int *) =
         (int (*)(int *, char ***, int, int *))tiara_shim_next_kept("MPI_Init_thread", &kept);
-    int rc = next(argc, argv, required, provided);
+    int rc;
 
+    tiara_shim_initializing();
+    rc = next(argc, argv, required, provided);
     if (rc == MPI_SUCCESS)
         tiara_shim_initialized();
     return rc;
@@ -98,22 +106,3 @@ int MPI_Finalize(void)
     tiara_shim_finalizing();
     return next();
 }
-
-void tiara_shim_next_calls(struct tiara_pmpi_host *host)
-{
-#define X(name, parameters, arguments)                                                             \
-    host->next.name = (int(*) parameters)tiara_shim_next("MPI_" #name);
-    TIARA_PMPI_CALLS(X)
-#undef X
-#define X(name, parameters, arguments)                                                             \
-    if (!host->next.name)                                                                          \
-        host->next.name = (int(*) parameters)tiara_shim_next("MPIX_" #name);
-    TIARA_PMPI_PERSISTENT_CALLS(X)
-#undef X
-}
-
-const char *const tiara_shim_completions[] = {
-#define X(name, parameters, arguments) "MPI_" #name,
-    TIARA_PMPI_REQUEST_CALLS(X)
-#undef X
-        NULL};

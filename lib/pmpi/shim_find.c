@@ -1,10 +1,12 @@
 /*
  * Finding the MPI behind us: functions, its name and its version, without being linked with it.
  */
+#include "pmpi/engine_fortran.h"
 #include "pmpi/shim_priv.h"
 #include <dlfcn.h>
 #include <limits.h>
 #include <link.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,6 +129,68 @@ void *tiara_shim_next_kept(const char *name, tiara_u64 *kept)
     return at;
 }
 
+/* Code in an object that was opened for itself, as by Python: it and what it is linked with know
+ * where its MPI is. */
+static void *next_of_caller(const char *name, void *caller)
+{
+    Dl_info info;
+    void *object, *at;
+
+    if (!dladdr(caller, &info) || !info.dli_fname)
+        return NULL;
+    object = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    if (!object)
+        return NULL;
+    at = dlsym(object, name);
+    dlclose(object);
+    return at;
+}
+
+void *tiara_shim_next_by(const char *name, tiara_u64 *kept, void *caller)
+{
+    /* relaxed: the address of code, which was there before */
+    void *at = (void *)(uintptr_t)tiara_load_relaxed(kept);
+
+    if (TIARA_SHIM_LIKELY(at))
+        return at;
+    at = tiara_shim_next(name);
+    if (!at)
+        at = next_of_caller(name, caller);
+    if (!at)
+        return tiara_shim_next_kept(name, kept);
+    tiara_store_relaxed(kept, (uintptr_t)at);
+    return at;
+}
+
+void tiara_shim_next_calls(struct tiara_pmpi_host *host)
+{
+#define X(name, parameters, arguments)                                                             \
+    host->next.name = (int(*) parameters)tiara_shim_next("MPI_" #name);
+    TIARA_PMPI_CALLS(X)
+#undef X
+#define X(name, parameters, arguments)                                                             \
+    if (!host->next.name)                                                                          \
+        host->next.name = (int(*) parameters)tiara_shim_next("MPIX_" #name);
+    TIARA_PMPI_PERSISTENT_CALLS(X)
+#undef X
+}
+
+const char *const tiara_shim_completions[] = {
+#define X(name, parameters, arguments) "MPI_" #name,
+    TIARA_PMPI_REQUEST_CALLS(X)
+#undef X
+#ifdef TIARA_FORTRAN_ALL_ENTRIES
+#define X(name, NAME, parameters, arguments)                                                       \
+    "mpi_" #name "_", "mpi_" #name "__", "MPI_" #NAME, "mpi_" #name "_f08_",
+        TIARA_FORTRAN_REQUEST_CALLS(X)
+#undef X
+#elif defined(TIARA_FORTRAN_F08_REQUEST_ENTRIES)
+#define X(name, NAME, parameters, arguments) "mpi_" #name "_f08_",
+        TIARA_FORTRAN_REQUEST_CALLS(X)
+#undef X
+#endif
+            NULL};
+
 /* ---- which MPI it is ---- */
 
 /* The name under which the object that holds @address is known to the loader; NULL when it has
@@ -178,7 +242,9 @@ static bool same_version(const char *text)
     return true;
 }
 
-bool tiara_shim_mpi_fits(void)
+static bool fits; /* constant once learned */
+
+static void learn_whether_fits(void)
 {
     static char text[MPI_MAX_LIBRARY_VERSION_STRING + 1];
     int (*version)(char *, int *) = tiara_shim_next("PMPI_Get_library_version");
@@ -191,14 +257,22 @@ bool tiara_shim_mpi_fits(void)
         snprintf(detail, sizeof(detail), "the program runs on %s, and Tiara was built with %s (%s)",
             soname ? soname : "an MPI without a name", TIARA_MPI_NAME, TIARA_MPI_SONAME);
         tiara_shim_warn("MPI calls are not intercepted", detail);
-        return false;
+        return;
     }
     if (!version || version(text, &length) != MPI_SUCCESS || !same_version(text)) {
         text[strcspn(text, ",\n")] = '\0';
         snprintf(detail, sizeof(detail),
             "the program runs on \"%.100s\", and Tiara was built with %s", text, TIARA_MPI_NAME);
         tiara_shim_warn("MPI calls are not intercepted", detail);
-        return false;
+        return;
     }
-    return true;
+    fits = true;
+}
+
+bool tiara_shim_mpi_fits(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, learn_whether_fits);
+    return fits;
 }

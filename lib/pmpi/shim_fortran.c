@@ -5,40 +5,6 @@
  */
 #include "pmpi/engine_fortran.h"
 #include "pmpi/shim.h"
-#include <dlfcn.h>
-
-/* Fortran code in an object that was opened for itself, as by Python: it and what it is linked with
- * know where its MPI is. */
-static void *next_of_caller(const char *symbol, void *caller)
-{
-    Dl_info info;
-    void *object, *at;
-
-    if (!dladdr(caller, &info) || !info.dli_fname)
-        return NULL;
-    object = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-    if (!object)
-        return NULL;
-    at = dlsym(object, symbol);
-    dlclose(object);
-    return at;
-}
-
-static void *next_of(const char *symbol, tiara_u64 *kept, void *caller)
-{
-    /* relaxed: the address of code, which was there before */
-    void *at = (void *)(uintptr_t)tiara_load_relaxed(kept);
-
-    if (TIARA_SHIM_LIKELY(at))
-        return at;
-    at = tiara_shim_next(symbol);
-    if (!at)
-        at = next_of_caller(symbol, caller);
-    if (!at)
-        return tiara_shim_next_kept(symbol, kept);
-    tiara_store_relaxed(kept, (uintptr_t)at);
-    return at;
-}
 
 #define ENTRY(symbol, name, parameters, arguments)                                                 \
     void symbol parameters                                                                         \
@@ -49,7 +15,8 @@ static void *next_of(const char *symbol, tiara_u64 *kept, void *caller)
                                                                                                    \
         if (TIARA_SHIM_LIKELY(engine) && engine->fortran->name arguments)                          \
             return;                                                                                \
-        next = (void(*) parameters)next_of(#symbol, &kept, __builtin_return_address(0));           \
+        next =                                                                                     \
+            (void(*) parameters)tiara_shim_next_by(#symbol, &kept, __builtin_return_address(0));   \
         next arguments;                                                                            \
     }
 
@@ -58,9 +25,10 @@ static void *next_of(const char *symbol, tiara_u64 *kept, void *caller)
     {                                                                                              \
         static tiara_u64 kept;                                                                     \
         void (*next)(MPI_Fint *) =                                                                 \
-            (void (*)(MPI_Fint *))next_of(#symbol, &kept, __builtin_return_address(0));            \
+            (void (*)(MPI_Fint *))tiara_shim_next_by(#symbol, &kept, __builtin_return_address(0)); \
         MPI_Fint err = MPI_SUCCESS;                                                                \
                                                                                                    \
+        tiara_shim_initializing();                                                                 \
         next(&err);                                                                                \
         if (ierror)                                                                                \
             *ierror = err;                                                                         \
@@ -73,9 +41,10 @@ static void *next_of(const char *symbol, tiara_u64 *kept, void *caller)
     {                                                                                              \
         static tiara_u64 kept;                                                                     \
         void (*next)(MPI_Fint *, MPI_Fint *, MPI_Fint *) = (void (*)(MPI_Fint *, MPI_Fint *,       \
-            MPI_Fint *))next_of(#symbol, &kept, __builtin_return_address(0));                      \
+            MPI_Fint *))tiara_shim_next_by(#symbol, &kept, __builtin_return_address(0));           \
         MPI_Fint err = MPI_SUCCESS;                                                                \
                                                                                                    \
+        tiara_shim_initializing();                                                                 \
         next(required, provided, &err);                                                            \
         if (ierror)                                                                                \
             *ierror = err;                                                                         \
@@ -88,7 +57,7 @@ static void *next_of(const char *symbol, tiara_u64 *kept, void *caller)
     {                                                                                              \
         static tiara_u64 kept;                                                                     \
         void (*next)(MPI_Fint *) =                                                                 \
-            (void (*)(MPI_Fint *))next_of(#symbol, &kept, __builtin_return_address(0));            \
+            (void (*)(MPI_Fint *))tiara_shim_next_by(#symbol, &kept, __builtin_return_address(0)); \
                                                                                                    \
         tiara_shim_finalizing();                                                                   \
         next(ierror);                                                                              \
@@ -111,6 +80,7 @@ static void *next_of(const char *symbol, tiara_u64 *kept, void *caller)
 TIARA_FORTRAN_COLLECTIVE_CALLS(PLAIN)
 TIARA_FORTRAN_COLLECTIVE_CALLS(F08)
 TIARA_FORTRAN_REQUEST_CALLS(PLAIN)
+TIARA_FORTRAN_COMM_CALLS(PLAIN)
 INIT_ENTRY(mpi_init_)
 INIT_ENTRY(mpi_init__)
 INIT_ENTRY(MPI_INIT)
@@ -131,20 +101,8 @@ TIARA_FORTRAN_PERSISTENT_CALLS(F08_X)
 
 #if defined(TIARA_FORTRAN_ALL_ENTRIES) || defined(TIARA_FORTRAN_F08_REQUEST_ENTRIES)
 TIARA_FORTRAN_REQUEST_CALLS(F08)
+TIARA_FORTRAN_COMM_CALLS(F08)
 INIT_ENTRY(mpi_init_f08_)
 INIT_THREAD_ENTRY(mpi_init_thread_f08_)
 FINALIZE_ENTRY(mpi_finalize_f08_)
 #endif
-
-const char *const tiara_shim_fortran_completions[] = {
-#ifdef TIARA_FORTRAN_ALL_ENTRIES
-#define X(name, NAME, parameters, arguments)                                                       \
-    "mpi_" #name "_", "mpi_" #name "__", "MPI_" #NAME, "mpi_" #name "_f08_",
-    TIARA_FORTRAN_REQUEST_CALLS(X)
-#undef X
-#elif defined(TIARA_FORTRAN_F08_REQUEST_ENTRIES)
-#define X(name, NAME, parameters, arguments) "mpi_" #name "_f08_",
-    TIARA_FORTRAN_REQUEST_CALLS(X)
-#undef X
-#endif
-        NULL};

@@ -46,7 +46,7 @@ void tiara_topo_share(
     const struct tiara_topo_facts *facts, int nranks, int rank, int *ranks_out, int *cores_out)
 {
     uint64_t cpus[TIARA_TOPO_CPU_WORDS] = {0};
-    int ranks = 0, cores = 1;
+    int ranks = 0, cores = 1, job_ranks = 0;
 
     for (int peer = 0; peer < nranks; peer++) {
         if (facts[peer].machine != facts[rank].machine)
@@ -56,9 +56,11 @@ void tiara_topo_share(
         /* the set cannot name all cores of a very large machine; each rank's own count is right */
         if (facts[peer].cores > cores)
             cores = facts[peer].cores;
+        if (facts[peer].job_ranks > job_ranks)
+            job_ranks = facts[peer].job_ranks;
     }
     if (tiara_topo_cpus_count(cpus) > cores)
         cores = tiara_topo_cpus_count(cpus);
-    *ranks_out = ranks;
+    *ranks_out = job_ranks > ranks ? job_ranks : ranks;
     *cores_out = cores;
 }

@@ -29,7 +29,8 @@ struct tiara_topo_facts {
     int32_t pid;
     int32_t cores; /* how many cores it may run on, also beyond those that cpus can name */
     int32_t numa; /* the NUMA node on which all of cpus lie; -1: several, or unknown */
-    int32_t reserved;
+    /* ranks of the job on this machine, if more than cores for all of them; 0: not, or unknown */
+    int32_t job_ranks;
     char host[TIARA_TOPO_HOST]; /* host name, cut when longer, for people */
 };
 
@@ -55,7 +56,8 @@ TIARA_MUST_USE enum tiara_err tiara_topo_layout(struct tiara_layout *layout_out,
 
 /*
  * tiara_topo_share() - how crowded @rank's machine is
- * @ranks_out: ranks of @facts on the same machine, @rank included
+ * @ranks_out: ranks of @facts on the same machine, @rank included; or those of the job, if these
+ * are too many
  * @cores_out: cores that at least one of them may run on, at least 1
  *
  * Counts by machine and not by node, because virtual nodes and containers share their host's cores.

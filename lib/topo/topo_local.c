@@ -78,6 +78,47 @@ static void affinity_find(struct tiara_topo_facts *facts)
             facts->cpus[cpu / 64] |= UINT64_C(1) << (cpu % 64);
 }
 
+/* "3,2(x4),1": the tasks of each node. 0: not that. */
+static int slurm_tasks(const char *list, int node)
+{
+    while (*list >= '0' && *list <= '9') {
+        char *end;
+        int tasks = (int)strtol(list, &end, 10), times = 1;
+
+        if (end[0] == '(' && end[1] == 'x')
+            times = (int)strtol(end + 2, &end, 10);
+        if (node < times)
+            return tasks;
+        node -= times;
+        list = end + strcspn(end, ",");
+        list += *list == ',';
+    }
+    return 0;
+}
+
+/* How many ranks of the job are on this machine, as its starter says; 0: it does not. */
+static int job_ranks_find(void)
+{
+    static const char *const names[] = {
+        "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE"};
+    const char *tasks = getenv("SLURM_STEP_TASKS_PER_NODE"), *node = getenv("SLURM_NODEID");
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (getenv(names[i]))
+            return atoi(getenv(names[i]));
+    return tasks && node ? slurm_tasks(tasks, atoi(node)) : 0;
+}
+
+/* The starter, whose child this process is, may use all cores that it gives to ranks. */
+static int job_cores_find(void)
+{
+    cpu_set_t sets[AFFINITY_SETS];
+
+    memset(sets, 0, sizeof(sets));
+    return sched_getaffinity(getppid(), sizeof(sets), sets) == 0 ? CPU_COUNT_S(sizeof(sets), sets)
+                                                                 : 0;
+}
+
 /* Takes the cores of a list such as "0-3,8-11" out of @cpus. */
 static void cpulist_remove(const char *list, uint64_t cpus[TIARA_TOPO_CPU_WORDS])
 {
@@ -138,5 +179,8 @@ void tiara_topo_local(struct tiara_topo_facts *facts_out)
     facts_out->node = text_hash(facts_out->machine, node);
     facts_out->pid = getpid();
     affinity_find(facts_out);
+    facts_out->job_ranks = job_ranks_find();
+    if (facts_out->job_ranks <= facts_out->cores || facts_out->job_ranks <= job_cores_find())
+        facts_out->job_ranks = 0;
     facts_out->numa = tiara_topo_numa_find("/sys/devices/system/node", facts_out->cpus);
 }

@@ -130,6 +130,36 @@ END_TEST
 
 /* Two communicators of one group share memory perhaps, but not calls. Ranks are not in step between
  * them. */
+static int use_what_goes(MPI_Comm comm, int keyval, void *value, void *extra)
+{
+    (void)keyval;
+    (void)value;
+    (void)extra;
+    use(comm, 3);
+    return MPI_SUCCESS;
+}
+
+/* Before the state goes, and after: it is made again then, and is gone before MPI is. */
+START_TEST(test_comms_are_used_while_they_are_freed)
+{
+    int keyval;
+    MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, use_what_goes, &keyval, NULL);
+    for (int round = 0; round < 6; round++) {
+        MPI_Comm comm;
+        MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+        if (round % 2)
+            MPI_Comm_set_attr(comm, keyval, &keyval);
+        use(comm, round);
+        if (!(round % 2))
+            MPI_Comm_set_attr(comm, keyval, &keyval);
+        MPI_Comm_free(&comm);
+        use(MPI_COMM_WORLD, round);
+    }
+    MPI_Comm_free_keyval(&keyval);
+    mt_agree();
+}
+END_TEST
+
 START_TEST(test_comms_of_the_same_group_interleave)
 {
     MPI_Comm a, b;
@@ -206,6 +236,7 @@ int main(int argc, char **argv)
     tcase_add_test(tests, test_comms_of_every_constructor_are_right);
     tcase_add_test(tests, test_comms_idup_used_in_reverse_order);
     tcase_add_test(tests, test_comms_dup_outlives_its_parent);
+    tcase_add_test(tests, test_comms_are_used_while_they_are_freed);
     tcase_add_test(tests, test_comms_of_the_same_group_interleave);
     tcase_add_test(tests, test_comms_with_recycled_handles_are_new);
     tcase_add_test(tests, test_comms_between_groups_pass_through);

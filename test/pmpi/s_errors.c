@@ -114,25 +114,117 @@ START_TEST(test_errors_are_those_of_plain_mpi)
 }
 END_TEST
 
-/* Buffers that overlap: MPICH sees it, Open MPI does not and computes. Same class, and the same
- * values on success. */
+/* ---- buffers that are one: MPICH refuses them, and Open MPI runs at least some ---- */
+
+enum {
+    ALIAS_MOST = 3000
+};
+
+/* A call of @count ints in each block, whose send buffer is its receive buffer where this rank is
+ * @odd; for an all-gather, its own block. */
+static int make_aliased(enum call call, bool plain, bool odd, int *data, int count)
+{
+    static int apart[16 * ALIAS_MOST];
+    size_t in_count = (size_t)count * (call == C_REDUCE_SCATTER ? (size_t)mt_size : 1);
+    const int *from = data + (call == C_ALLGATHER ? mt_rank * count : 0);
+    struct wrong w = {.send = apart,
+        .recv = data,
+        .count = count,
+        .type = MPI_INT,
+        .op = MPI_SUM,
+        .comm = MPI_COMM_WORLD};
+    memcpy(apart, from, in_count * sizeof(int));
+    if (odd)
+        w.send = from;
+    return make(call, plain, &w);
+}
+
+static void check_aliased(enum call call, bool odd, int count)
+{
+    static int mine[16 * ALIAS_MOST], plain[16 * ALIAS_MOST];
+    size_t all = (size_t)count * (size_t)mt_size;
+    int is_refused;
+    s_fill(plain, all, 1, mt_rank);
+    memcpy(mine, plain, sizeof plain);
+    /* All ranks alike, so that nobody waits for a rank that MPI refuses. */
+    int plain_class = s_class(make_aliased(call, true, true, plain, count));
+    is_refused = plain_class != MPI_SUCCESS;
+    PMPI_Allreduce(MPI_IN_PLACE, &is_refused, 1, MPI_INT, MPI_MAX, mt_private);
+    odd = odd || is_refused;
+    mt_note("aliased %s, count %d", call_names[call], count);
+    int class = s_class(make_aliased(call, false, odd, mine, count));
+    mt_check(class == plain_class, "aliased %s, count %d: class %d, and plain MPI says %d",
+        call_names[call], count, class, plain_class);
+    for (int i = 0; !is_refused && i < (call == C_ALLGATHER ? (int)all : count); i++) {
+        int first = call == C_REDUCE_SCATTER ? mt_rank * count : 0;
+        int want = call == C_ALLGATHER ? s_datum(1, i / count, (size_t)i)
+                                       : s_sum(1, mt_size, (size_t)(first + i));
+        if (!mt_check(mine[i] == want, "aliased %s, count %d: element %d is %d, not %d",
+                call_names[call], count, i, mine[i], want))
+            break;
+    }
+}
+
+/* On all ranks, on some and on one; among calls that Tiara serves, if it does. */
 START_TEST(test_errors_of_aliasing_are_those_of_plain_mpi)
 {
-    for (int k = 0; k < 3; k++) {
-        int mine[4] = {mt_rank, 2 * mt_rank, k, 1}, plain[4];
-        memcpy(plain, mine, sizeof mine);
-        mt_note("aliasing, round %d", k);
-        int plain_err = PMPI_Allreduce(plain, plain, 4, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-        int err = MPI_Allreduce(mine, mine, 4, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-        mt_check(s_class(err) == s_class(plain_err), "class %d, and plain MPI says %d",
-            s_class(err), s_class(plain_err));
-        mt_check(err != MPI_SUCCESS || memcmp(mine, plain, sizeof mine) == 0,
-            "%d, %d, and plain MPI says %d, %d", mine[0], mine[1], plain[0], plain[1]);
-        check_usable();
+    static const int counts[] = {1, 4, ALIAS_MOST};
+    for (unsigned k = 0; k < COUNT_OF(counts) * NCALLS; k++) {
+        enum call call = k % NCALLS;
+        check_aliased(call, true, counts[k / NCALLS]);
+        check_aliased(call, mt_rank % 2 == 0, counts[k / NCALLS]);
+        check_aliased(call, mt_rank == mt_size - 1, counts[k / NCALLS]);
     }
+    check_usable();
     mt_agree();
 }
 END_TEST
+
+/* MPICH refuses the first on rank 0, and is often built without checks of arguments. */
+#ifndef MPICH
+/* Every rank gathers from the first block of its receive buffer, which is rank 0's own one. MPI has
+ * no error for that, and no right result; the library has one. */
+START_TEST(test_errors_gathering_from_the_first_block_is_none)
+{
+    int data[16 * 4];
+    for (int count = 1; count <= 4; count++) {
+        s_fill(data, COUNT_OF(data), 2, mt_rank);
+        int err = MPI_Allgather(data, count, MPI_INT, data, count, MPI_INT, MPI_COMM_WORLD);
+        mt_check(err == MPI_SUCCESS, "error %d", err);
+        for (int i = 0; s_has_library() && i < count * mt_size; i++)
+            mt_check(data[i] == s_datum(2, i / count, (size_t)(i % count)),
+                "count %d: element %d is %d", count, i, data[i]);
+    }
+    check_usable();
+    mt_agree();
+}
+END_TEST
+
+/* A call that one rank gets wrong, and MPI refuses there, is none: what follows goes with the
+ * calls of the others. */
+START_TEST(test_errors_a_refused_call_on_one_rank_is_none)
+{
+    MPI_Comm comm;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    const struct wrong wrongs[] = {
+        {"null type", in, out, 3, MPI_DATATYPE_NULL, MPI_SUM, comm},
+        {"null operator", in, out, 3, MPI_DOUBLE, MPI_OP_NULL, comm},
+        {"result in place", in, MPI_IN_PLACE, 3, MPI_DOUBLE, MPI_SUM, comm},
+    };
+    for (unsigned k = 0; k < 24; k++) {
+        const struct wrong *w = &wrongs[k % COUNT_OF(wrongs)];
+        if (mt_rank == (int)(k / 3) % mt_size) {
+            int class = s_class(make(C_ALLREDUCE, false, w));
+            mt_check(class != MPI_SUCCESS, "%s is not refused", w->what);
+        }
+        s_allreduce(comm, 1 + k % 2 * 3000, k, k % 3 == 0);
+    }
+    MPI_Comm_free(&comm);
+    mt_agree();
+}
+END_TEST
+#endif
 
 /* Every pair of type and operator, whether it is defined or not. */
 START_TEST(test_errors_of_pairs_are_those_of_plain_mpi)
@@ -203,6 +295,7 @@ START_TEST(test_errors_go_to_the_handler_of_the_communicator)
     for (int k = 0; k < 2; k++) {
         MPI_Comm_dup(MPI_COMM_WORLD, &comms[k]);
         MPI_Comm_set_errhandler(comms[k], handler);
+        s_warm_up(comms[k]);
     }
     for (int k = 0; k < 2; k++) {
         for (enum call call = 0; call < NCALLS; call++) {
@@ -267,6 +360,10 @@ int main(int argc, char **argv)
     TCase *tests = s_begin(&argc, &argv, "s_errors", MPI_THREAD_SINGLE);
     tcase_add_test(tests, test_errors_are_those_of_plain_mpi);
     tcase_add_test(tests, test_errors_of_aliasing_are_those_of_plain_mpi);
+#ifndef MPICH
+    tcase_add_test(tests, test_errors_gathering_from_the_first_block_is_none);
+    tcase_add_test(tests, test_errors_a_refused_call_on_one_rank_is_none);
+#endif
     tcase_add_test(tests, test_errors_of_pairs_are_those_of_plain_mpi);
     tcase_add_test(tests, test_errors_go_to_the_handler_of_the_communicator);
     tcase_add_test(tests, test_errors_of_a_message_are_those_of_plain_mpi);

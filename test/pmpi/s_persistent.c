@@ -252,6 +252,44 @@ START_TEST(test_persistent_calls_go_on_while_a_rank_blocks_elsewhere)
 }
 END_TEST
 
+static int ncopied;
+
+static int count_copy(
+    MPI_Comm comm, int keyval, void *extra, void *value, void *value_out, int *flag)
+{
+    (void)comm;
+    (void)keyval;
+    (void)extra;
+    (void)value;
+    (void)value_out;
+    *flag = 0;
+    ncopied++;
+    return MPI_SUCCESS;
+}
+
+/* The first one of the process: what the library makes for it is no copy of MPI_COMM_SELF. */
+START_TEST(test_persistent_calls_copy_no_attributes)
+{
+    struct s_job job;
+    MPI_Request request;
+    int keyval;
+    MPI_Comm_create_keyval(count_copy, MPI_COMM_NULL_DELETE_FN, &keyval, NULL);
+    MPI_Comm_set_attr(MPI_COMM_SELF, keyval, &keyval);
+    MPI_Comm_set_attr(MPI_COMM_WORLD, keyval, &keyval);
+    job = s_job_new(MPI_COMM_WORLD, 5, 1, false);
+    init(&job, &request);
+    MPI_Start(&request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    check(&job);
+    MPI_Request_free(&request);
+    mt_check(ncopied == 0, "%d copies of the program's attributes", ncopied);
+    MPI_Comm_delete_attr(MPI_COMM_SELF, keyval);
+    MPI_Comm_delete_attr(MPI_COMM_WORLD, keyval);
+    MPI_Comm_free_keyval(&keyval);
+    mt_agree();
+}
+END_TEST
+
 /* On communicators that come and go: nothing of a freed request is found again. */
 START_TEST(test_persistent_calls_on_many_communicators_are_right)
 {
@@ -262,7 +300,7 @@ START_TEST(test_persistent_calls_on_many_communicators_are_right)
         mt_note("communicator %d", n);
         MPI_Comm_split(MPI_COMM_WORLD, 0, n % 2 ? -mt_rank : mt_rank, &comm);
         if (n % 3 == 0)
-            s_use(comm, 7);
+            s_warm_up(comm);
         init_all(jobs, requests, comm);
         MPI_Startall(JOBS, requests);
         MPI_Waitall(JOBS, requests, MPI_STATUSES_IGNORE);
@@ -313,6 +351,7 @@ int main(int argc, char **argv)
     TCase *tests = s_begin(&argc, &argv, "s_persistent", MPI_THREAD_SINGLE);
     tcase_add_test(tests, test_persistent_messages_beside_a_call_are_right);
 #ifdef ALLREDUCE_INIT
+    tcase_add_test(tests, test_persistent_calls_copy_no_attributes);
     tcase_add_test(tests, test_persistent_calls_one_at_a_time_are_right);
     tcase_add_test(tests, test_persistent_calls_started_together_are_right);
     tcase_add_test(tests, test_persistent_calls_started_in_different_order_are_right);

@@ -287,8 +287,8 @@ START_TEST(test_requests_of_all_kinds_complete_together)
     MPI_Status statuses[NKINDS];
     struct mix m;
     unsigned rounds = 4 * COUNT_OF(ways);
+    struct s_served before = s_count_served(MPI_COMM_WORLD);
     ngeneral_freed = 0;
-    s_warm_up(MPI_COMM_WORLD);
     for (unsigned k = 0; k < rounds; k++) {
         /* Ranks differ in their ways. */
         unsigned way = (k + (unsigned)mt_rank * (k / COUNT_OF(ways))) % COUNT_OF(ways);
@@ -301,6 +301,7 @@ START_TEST(test_requests_of_all_kinds_complete_together)
     }
     mt_check(!mt_all_well() || ngeneral_freed == (int)rounds, "%d generalized requests were freed",
         ngeneral_freed);
+    s_check_served(MPI_COMM_WORLD, before, 0, JOBS * (long)rounds);
     mt_agree();
 }
 END_TEST

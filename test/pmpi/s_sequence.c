@@ -153,6 +153,7 @@ START_TEST(test_sequence_of_random_calls_is_right)
 {
     MPI_Comm comms[2] = {MPI_COMM_WORLD, MPI_COMM_NULL};
     MPI_Comm_split(MPI_COMM_WORLD, 0, -mt_rank, &comms[1]);
+    s_warm_up(comms[1]);
     run_steps(1, s_often(mt_sweep() > 0 ? 2000 : 500, 300), comms);
     complete_pending();
     MPI_Comm_free(&comms[1]);

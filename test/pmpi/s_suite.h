@@ -13,6 +13,7 @@
 #include "mpi_run.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -154,18 +155,103 @@ static inline void s_start(struct s_job *job, MPI_Request *request)
     mt_check(err == MPI_SUCCESS, "count %zu: error %d", job->count, err);
 }
 
-/*
- * A nonblocking call and a blocking one on @comm. A library may wait for the two before it makes
- * what its nonblocking calls need, and a program that is to test it must not stop short of that.
- */
-static inline void s_warm_up(MPI_Comm comm)
+static inline bool s_has_library(void)
 {
-    struct s_job job = s_job_new(comm, 20, 1, false);
+    Dl_info info = {0};
+    void *call = dlsym(RTLD_DEFAULT, "MPI_Allreduce");
+    return call && dladdr(call, &info) != 0 && strstr(info.dli_fname, "libtiara-pmpi");
+}
+
+/* How many calls on a communicator Tiara has served so far. */
+struct s_served {
+    long blocking, nonblocking;
+};
+
+/* As Tiara's report of @comm says. The process has opened the library, and no test is linked with
+ * it. */
+static inline struct s_served s_count_served(MPI_Comm comm)
+{
+    enum {
+        STATE = 4 /* TIARA_REPORT_STATE */
+    };
+    static int (*report)(int, MPI_Comm, char *, int, int *);
+    struct s_served served = {0, 0};
+    char text[4096] = "";
+    long slots = 0, plans = 0;
+    const char *line;
+    void *library;
+
+    if (!s_has_library() || s_size(comm) == 1)
+        return served;
+    if (!report && (library = dlopen("libtiara.so.0", RTLD_LAZY | RTLD_NOLOAD)))
+        report = (int (*)(int, MPI_Comm, char *, int, int *))dlsym(library, "TIARA_Report");
+    if (!mt_check(report != NULL, "the library is not there") ||
+        !mt_check(report(STATE, comm, text, sizeof text, NULL) == MPI_SUCCESS, "no report"))
+        return served;
+    line = strstr(text, "calls through small slots, plans, MPI");
+    mt_check(line && sscanf(line, "%*[^0-9]%ld, %ld", &slots, &plans) == 2,
+        "no count of blocking calls in the report: %s", text);
+    served.blocking = slots + plans;
+    line = strstr(text, "nonblocking calls by Tiara, by MPI");
+    mt_check(line && sscanf(line, "%*[^0-9]%ld", &served.nonblocking) == 1,
+        "no count of nonblocking calls in the report: %s", text);
+    return served;
+}
+
+/* Nonblocking calls that need messages are MPI's, unless the program's calls are said to drive
+ * them. */
+static inline bool s_serves_nonblocking(MPI_Comm comm)
+{
+    MPI_Comm node;
+    int size;
+    PMPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+    size = s_size(node);
+    PMPI_Comm_free(&node);
+    return s_is_driven() || (!getenv("TIARA_LAYOUT") && size == s_size(comm));
+}
+
+/* Checks that since @before Tiara has served so many calls, if the library is there. */
+static inline void s_check_served(
+    MPI_Comm comm, struct s_served before, long blocking, long nonblocking)
+{
+    struct s_served now = s_count_served(comm);
+
+    if (!s_has_library() || s_size(comm) == 1)
+        return;
+    mt_check(now.blocking == before.blocking + blocking, "Tiara has served %ld of %ld calls",
+        now.blocking - before.blocking, blocking);
+    if (s_serves_nonblocking(comm))
+        mt_check(now.nonblocking == before.nonblocking + nonblocking,
+            "Tiara has served %ld of %ld nonblocking calls", now.nonblocking - before.nonblocking,
+            nonblocking);
+}
+
+static inline void s_call_both(MPI_Comm comm, uint64_t salt)
+{
+    struct s_job job = s_job_new(comm, 20, salt, false);
     MPI_Request request;
     s_start(&job, &request);
     MPI_Wait(&request, MPI_STATUS_IGNORE);
     s_job_end(&job, comm);
-    s_allreduce(comm, 20, 2, false);
+    s_allreduce(comm, 20, salt + 1, false);
+}
+
+/*
+ * So many calls on @comm, of both kinds, that the library takes it over; and a check that it has. A
+ * program that stops short of that tests the MPI below.
+ */
+static inline void s_warm_up(MPI_Comm comm)
+{
+    enum {
+        CALLS = 5
+    };
+    struct s_served before;
+
+    for (uint64_t salt = 0; salt < CALLS; salt++)
+        s_call_both(comm, 2 * salt);
+    before = s_count_served(comm);
+    s_call_both(comm, 2 * CALLS);
+    s_check_served(comm, before, 1, 1);
 }
 
 /* Sizes of every class, and two in place. */
@@ -179,11 +265,9 @@ static inline void s_use(MPI_Comm comm, uint64_t salt)
 /* A run that is meant to have the preload library, and does not, would prove nothing. */
 START_TEST(test_suite_runs_as_it_is_meant_to)
 {
-    Dl_info info = {0};
-    void *call = dlsym(RTLD_DEFAULT, "MPI_Allreduce");
-    bool is_ours = call && dladdr(call, &info) != 0 && strstr(info.dli_fname, "libtiara-pmpi");
-    mt_check(is_ours == (mt_env("TIARA_TEST_PRELOAD", 0) != 0), "MPI_Allreduce is of %s",
-        info.dli_fname ? info.dli_fname : "nobody");
+    mt_check(s_has_library() == (mt_env("TIARA_TEST_PRELOAD", 0) != 0),
+        "MPI_Allreduce is not of whom it is meant to be");
+    s_warm_up(MPI_COMM_WORLD);
     mt_agree();
 }
 END_TEST

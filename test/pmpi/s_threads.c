@@ -65,6 +65,7 @@ static void workers_new(struct worker *workers)
         workers[t].number = t;
         workers[t].steps = s_often(STEPS, 8);
         MPI_Comm_dup(MPI_COMM_WORLD, &workers[t].comm);
+        s_warm_up(workers[t].comm);
     }
     mt_seed(); /* it is drawn in the first call, which is collective */
 }

@@ -81,6 +81,48 @@ START_TEST(test_topo_share_unknown_or_many_cores_use_the_counts)
 }
 END_TEST
 
+START_TEST(test_topo_share_counts_a_job_of_more_ranks_than_cores)
+{
+    /* of four ranks on two cores, two */
+    fact_set(0, 1, 0, 0, 2, 0);
+    fact_set(1, 1, 0, 0, 2, 0);
+    fact_set(2, 2, 0, 0, 2, 0);
+    facts[1].job_ranks = 4;
+    share_check(3, 0, 4, 2);
+    share_check(3, 2, 1, 2);
+}
+END_TEST
+
+/* Of a process that has this variable of its starter, and node @slurm_node in a job of Slurm's. */
+static int job_ranks_of(const char *name, const char *value, const char *slurm_node)
+{
+    struct tiara_topo_facts f;
+
+    unsetenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+    unsetenv("MPI_LOCALNRANKS");
+    unsetenv("MV2_COMM_WORLD_LOCAL_SIZE");
+    unsetenv("SLURM_STEP_TASKS_PER_NODE");
+    setenv(name, value, 1);
+    setenv("SLURM_NODEID", slurm_node, 1);
+    tiara_topo_local(&f);
+    return f.job_ranks;
+}
+
+START_TEST(test_topo_local_knows_of_a_job_of_more_ranks_than_cores)
+{
+    const char *slurm = "SLURM_STEP_TASKS_PER_NODE";
+
+    ck_assert_int_eq(job_ranks_of("OMPI_COMM_WORLD_LOCAL_SIZE", "70000", "0"), 70000);
+    ck_assert_int_eq(job_ranks_of("MPI_LOCALNRANKS", "70000", "0"), 70000);
+    ck_assert_int_eq(job_ranks_of("MPI_LOCALNRANKS", "1", "0"), 0);
+    ck_assert_int_eq(job_ranks_of("MPI_LOCALNRANKS", "", "0"), 0);
+    ck_assert_int_eq(job_ranks_of(slurm, "70000(x2),1,80000", "1"), 70000);
+    ck_assert_int_eq(job_ranks_of(slurm, "70000(x2),1,80000", "2"), 0);
+    ck_assert_int_eq(job_ranks_of(slurm, "70000(x2),1,80000", "3"), 80000);
+    ck_assert_int_eq(job_ranks_of(slurm, "70000(x2),1,80000", "4"), 0);
+}
+END_TEST
+
 START_TEST(test_topo_layout_follows_the_nodes_of_the_facts)
 {
     static const int node_of[] = {0, 1, 2, 0, 1, 2, 0};
@@ -317,6 +359,8 @@ int main(void)
     tcase_add_test(tcase, test_topo_share_counts_machines_and_not_nodes);
     tcase_add_test(tcase, test_topo_share_unites_cores);
     tcase_add_test(tcase, test_topo_share_unknown_or_many_cores_use_the_counts);
+    tcase_add_test(tcase, test_topo_share_counts_a_job_of_more_ranks_than_cores);
+    tcase_add_test(tcase, test_topo_local_knows_of_a_job_of_more_ranks_than_cores);
     tcase_add_test(tcase, test_topo_layout_follows_the_nodes_of_the_facts);
     tcase_add_test(tcase, test_topo_layout_text_goes_before_the_facts);
     tcase_add_test(tcase, test_topo_layout_out_of_memory_leaves_nothing);
