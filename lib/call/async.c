@@ -53,55 +53,42 @@ void tiara_async_fail(struct tiara_async *a)
     (void)!tiara_state_leave(a->c, a->c->ncalls, true);
     pthread_mutex_unlock(&lock);
     if (a->running)
-        tiara_exec_close(a->run, TIARA_ERR_PEER);
+        (void)!a->running->task.way->finish(&a->running->task, TIARA_ERR_PEER);
     a->running = NULL;
     while (a->first)
         job_end(a, &a->first, TIARA_ERR_PEER);
 }
 
-/* True when the small job at *@at moved; *ended_out: it is out of the list. */
-static bool step_small(struct tiara_async *a, struct tiara_job **at, enum tiara_err *err_out)
+/* Whether @job may start now. */
+static bool may_start(struct tiara_async *a, const struct tiara_job *job)
 {
-    struct tiara_job *job = *at;
-    struct tiara_small_call small = tiara_call_small(&job->call);
-    bool moved = false;
-
-    *err_out = TIARA_OK;
-    if (!job->published) {
-        if (!tiara_posted_has_slot(a->c->arena, &job->posted))
-            return false;
-        tiara_posted_publish(a->c->arena, &job->posted, &small);
-        job->published = moved = true;
-    }
-    if (!tiara_posted_poll(a->c->arena, &job->posted, &small, err_out))
-        return moved;
-    if (*err_out == TIARA_OK && small.op->finish)
-        small.op->finish(small.op, small.out, small.count, a->c->size);
-    job_end(a, at, *err_out);
-    return true;
+    return !(job->task.plan && a->running) && tiara_posted_has_slot(a->c->arena, &job->posted);
 }
 
-/* The same for a job with a plan, one of which runs at a time. */
-static bool step_plan(struct tiara_async *a, struct tiara_job **at, enum tiara_err *err_out)
+/* True when the job at *@at moved; it may be out of the list then. */
+static bool step_job(struct tiara_async *a, struct tiara_job **at, enum tiara_err *err_out)
 {
     struct tiara_job *job = *at;
+    struct tiara_task *t = &job->task;
     struct tiara_wait_on on;
-    bool moved = false;
+    bool starts = !job->started;
 
     *err_out = TIARA_OK;
-    if (!job->published) {
-        if (a->running || !tiara_posted_has_slot(a->c->arena, &job->posted))
+    if (starts) {
+        if (!may_start(a, job))
             return false;
-        tiara_posted_begin(a->c->arena, &job->posted);
-        job->published = true;
-        a->running = job;
-        a->c->digest = job->posted.digest;
-        *err_out = tiara_exec_open(a->run, &a->c->exec, &job->plan);
+        *err_out = t->way->start(t);
+        job->started = *err_out == TIARA_OK;
+        if (job->started && t->plan)
+            a->running = job;
     }
-    if (*err_out == TIARA_OK && !tiara_exec_poll(a->run, &on, &moved, err_out))
-        return moved;
-    tiara_exec_close(a->run, *err_out);
-    a->running = NULL;
+    if (job->started) {
+        if (!t->way->poll(t, &on, err_out))
+            return starts || t->moved;
+        *err_out = t->way->finish(t, *err_out);
+    }
+    if (a->running == job)
+        a->running = NULL;
     job_end(a, at, *err_out);
     return true;
 }
@@ -116,7 +103,7 @@ static bool step(struct tiara_async *a)
         struct tiara_job *job = *at;
         enum tiara_err err;
 
-        moved |= job->plan.plan ? step_plan(a, at, &err) : step_small(a, at, &err);
+        moved |= step_job(a, at, &err);
         if (err != TIARA_OK) {
             tiara_async_fail(a);
             return true;
@@ -124,7 +111,7 @@ static bool step(struct tiara_async *a)
         if (*at != job)
             continue;
         /* What has no slot yet, the later ones do not have either. */
-        if (!job->published && !job->plan.plan)
+        if (!job->started && !job->task.plan)
             break;
         at = &job->next;
     }
@@ -314,39 +301,28 @@ bool tiara_async_serves(struct tiara_async *a, const struct tiara_call *call, co
     return can;
 }
 
-static enum tiara_err fill_plan(
-    struct tiara_async *a, struct tiara_job *job, const struct tiara_tune_choice *choice)
-{
-    job->plan = (struct tiara_exec_call){.op = job->call.elem.redop,
-        .in = job->call.in,
-        .out = job->call.out,
-        .count = job->call.count,
-        .elem_size = job->call.elem.size,
-        .chunk_elems = choice->chunk_elems,
-        .slots = choice->slots,
-        .digest = job->posted.digest,
-        .finish_ranks = a->c->size};
-    /* It is there, see tiara_async_choose: nothing is exchanged. */
-    return tiara_plan_get(a->c, choice, TIARA_PLAN_HOST, &job->plan.plan);
-}
-
 /* Gives the job its number, and what depends on the choice. Lock held. */
 static void number_job(
     struct tiara_async *a, struct tiara_job *job, const struct tiara_tune_choice *choice)
 {
     struct tiara_call *call = &job->call;
 
+    job->task = (struct tiara_task){.c = a->c,
+        .call = call,
+        .choice = *choice,
+        .way = tiara_way_of(choice, true),
+        .posted = &job->posted};
     if (a->c->facts.reproducible && tiara_elem_is_small_float(&call->elem))
-        call->elem.redop = tiara_elem_strict(call->elem.redop, &job->strict);
+        call->elem.redop = tiara_elem_strict(call->elem.redop, &job->task.strict);
     job->posted =
         (struct tiara_posted){.ring = a->channel.segment ? a->channel.ring : TIARA_POSTED_ALL,
             .seq = a->next_seq++,
             .digest = tiara_call_digest(a->c, call),
             .desc = tiara_call_desc(call)};
-    job->plan = (struct tiara_exec_call){0};
     job->err = tiara_comm_serves(a->c) ? TIARA_OK : TIARA_ERR_PEER;
+    /* It is there, see choose: nothing is exchanged. */
     if (choice->path == TIARA_PATH_PLAN)
-        job->err = fill_plan(a, job, choice);
+        job->err = tiara_plan_get(a->c, choice, TIARA_PLAN_HOST, &job->task.plan);
     tiara_store_relaxed(&nstarted, tiara_load_relaxed(&nstarted) + 1); /* relaxed: in the lock */
 }
 
@@ -371,7 +347,7 @@ bool tiara_async_start(struct tiara_async *a, struct tiara_job *job)
 
     job->async = a;
     job->next = NULL;
-    job->published = false;
+    job->started = false;
     job->watch = (struct tiara_watch){0};
     tiara_store_relaxed(&job->done, 0); /* relaxed: nobody else knows the job yet */
     pthread_mutex_lock(&lock);

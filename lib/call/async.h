@@ -16,15 +16,15 @@
 #define TIARA_CALL_ASYNC_H
 
 #include "call/channel.h"
+#include "call/way.h"
 
 struct tiara_async;
 
 struct tiara_job {
     struct tiara_call call; /* the caller's, with host buffers and a native element */
-    struct tiara_redop strict; /* room for call.elem.redop */
+    struct tiara_task task; /* how it is carried out */
     struct tiara_posted posted;
-    struct tiara_exec_call plan; /* plan.plan == NULL: a small one */
-    bool published; /* small: its part is there; plan: it runs */
+    bool started; /* node peers may see it; with a plan, it runs */
     struct tiara_async *async;
     struct tiara_watch watch; /* of the program's tests */
     enum tiara_err err; /* good when done, as is orphan */

@@ -58,7 +58,6 @@ static void async_free(struct tiara_async *a)
         tiara_channel_close(&a->channel);
     else if (a->c)
         tiara_comm_twin_free(a->c);
-    tiara_free(a->run);
     tiara_free(a);
 }
 
@@ -72,16 +71,14 @@ static enum tiara_err async_new(
     enum tiara_err err;
 
     *a_out = NULL;
-    if (a)
-        a->run = tiara_exec_run_new();
     if (like && tiara_channel_fits(c, like)) {
-        err = tiara_channel_open(c, like, a && a->run, &channel);
+        err = tiara_channel_open(c, like, a != NULL, &channel);
         if (a) {
             a->channel = channel;
             a->c = channel.twin;
         }
     } else {
-        err = tiara_async_make(c, like, a && a->run, a ? &a->c : NULL);
+        err = tiara_async_make(c, like, a != NULL, a ? &a->c : NULL);
     }
     if (err != TIARA_OK || !a || !a->c) {
         async_free(a);

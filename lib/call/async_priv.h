@@ -14,8 +14,7 @@
 struct tiara_async {
     struct tiara_comm *c; /* the twin */
     struct tiara_channel channel; /* a part of its arena; or there is none, and all of it is ours */
-    struct tiara_run *run; /* of the plan that runs */
-    struct tiara_job *running; /* NULL: none */
+    struct tiara_job *running; /* with a plan, of which one runs at a time; NULL: none */
     struct tiara_job *first, **end;
     uint64_t last_seq; /* of those that came into the list */
     uint64_t next_seq; /* lock */

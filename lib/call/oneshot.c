@@ -202,6 +202,7 @@ static bool oneshot_poll(struct tiara_task *t, struct tiara_wait_on *on, enum ti
     bool is_last;
 
     *err_out = TIARA_OK;
+    t->moved = false; /* when it returns false, all has been tried */
     do {
         is_last = t->phase == STORE;
         on->word = NULL;

@@ -40,12 +40,18 @@ static enum tiara_err plan_start(struct tiara_task *t)
     struct tiara_comm *c = t->c;
     enum tiara_err err = describe(t);
 
-    tiara_call_begin(c, t->call);
-    /* Before a plan is made, which takes an agreement: a peer that called differently is not in
-     * it, but can be seen here. */
-    if (err == TIARA_OK && c->arena)
-        tiara_arena_publish(c->arena, 0);
-    if (err == TIARA_OK)
+    if (t->posted) {
+        tiara_posted_begin(c->arena, t->posted);
+        c->digest = t->posted->digest;
+    } else {
+        tiara_call_begin(c, t->call);
+        /* Before a plan is made, which takes an agreement: a peer that called differently is not
+         * in it, but can be seen here. */
+        if (err == TIARA_OK && c->arena)
+            tiara_arena_publish(c->arena, 0);
+    }
+    t->exec.plan = t->plan;
+    if (err == TIARA_OK && !t->plan)
         err = tiara_plan_get(c, &t->choice, TIARA_PLAN_HOST, &t->exec.plan);
     if (err == TIARA_OK)
         err = tiara_exec_open(c->run, &c->exec, &t->exec);
@@ -56,13 +62,7 @@ static enum tiara_err plan_start(struct tiara_task *t)
 
 static bool plan_poll(struct tiara_task *t, struct tiara_wait_on *on, enum tiara_err *err_out)
 {
-    bool moved;
-
-    do {
-        if (tiara_exec_poll(t->c->run, on, &moved, err_out))
-            return true;
-    } while (moved);
-    return false;
+    return tiara_exec_poll(t->c->run, on, &t->moved, err_out);
 }
 
 /* The caller's result, from host memory. */

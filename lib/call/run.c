@@ -25,7 +25,11 @@ static bool is_over(void *arg, struct tiara_wait_on *on)
 {
     struct poll_arg *p = arg;
 
-    return p->t->way->poll(p->t, on, &p->err);
+    do {
+        if (p->t->way->poll(p->t, on, &p->err))
+            return true;
+    } while (p->t->moved);
+    return false;
 }
 
 /* Start, wait, finish. */
@@ -56,7 +60,7 @@ static enum tiara_err scatter_by_allreduce(struct tiara_comm *c, struct tiara_ca
     whole.device_out = false;
     mine = (char *)whole.out + (size_t)c->rank * bytes;
     tiara_call_choose(c, &whole, TIARA_ON_HOST, &t.choice);
-    t.way = tiara_way_of(&t.choice);
+    t.way = tiara_way_of(&t.choice, false);
     if (whole.out)
         err = t.way ? drive(&t) : TIARA_ERR_UNSUPPORTED;
     if (err == TIARA_OK && call->device_out)
@@ -77,7 +81,7 @@ static enum tiara_err run_host(struct tiara_comm *c, struct tiara_call *call, en
     if (c->facts.reproducible && call->elem.redop && tiara_elem_is_small_float(&call->elem))
         call->elem.redop = tiara_elem_strict(call->elem.redop, &t.strict);
     tiara_call_choose(c, call, TIARA_ON_HOST, &t.choice);
-    t.way = tiara_way_of(&t.choice);
+    t.way = tiara_way_of(&t.choice, false);
     if (t.way)
         return mine == TIARA_OK ? drive(&t) : mine;
     if (c->facts.reproducible && tiara_comm_serves(c) && call->coll == TIARA_COLL_REDUCE_SCATTER)

@@ -4,13 +4,13 @@
  */
 #include "call/way.h"
 
-const struct tiara_way *tiara_way_of(const struct tiara_tune_choice *choice)
+const struct tiara_way *tiara_way_of(const struct tiara_tune_choice *choice, bool posted)
 {
-    static const struct tiara_way *const ways[] = {
-        [TIARA_PATH_MPI] = NULL,
-        [TIARA_PATH_SMALL] = &tiara_way_oneshot,
-        [TIARA_PATH_PLAN] = &tiara_way_plan,
+    static const struct tiara_way *const ways[][2] = {
+        [TIARA_PATH_MPI] = {NULL, NULL},
+        [TIARA_PATH_SMALL] = {&tiara_way_oneshot, &tiara_way_posted},
+        [TIARA_PATH_PLAN] = {&tiara_way_plan, &tiara_way_plan},
     };
 
-    return ways[choice->path];
+    return ways[choice->path][posted];
 }

@@ -18,7 +18,10 @@ struct tiara_task {
     struct tiara_call *call;
     struct tiara_tune_choice choice;
     const struct tiara_way *way;
-    struct tiara_redop strict; /* room for call->elem.redop */
+    struct tiara_redop strict; /* storage for call->elem.redop */
+    bool moved; /* the last poll did something */
+    /* Of a call that nobody waits in: its number and slot, else NULL. */
+    struct tiara_posted *posted;
 
     /* One-shot. */
     struct tiara_small_call small;
@@ -27,6 +30,7 @@ struct tiara_task {
 
     /* With a plan; of a one-shot call, its part between nodes. */
     struct tiara_exec_call exec;
+    const struct tiara_plan *plan; /* NULL: start gets it */
     struct tiara_redop bare; /* the operator without its finish */
     void *aside; /* result that the caller's buffer has no room for until the end */
 };
@@ -40,8 +44,8 @@ struct tiara_way {
      * is over, and finish is not called.
      */
     enum tiara_err (*start)(struct tiara_task *t);
-    /* Goes as far as it can without waiting. True: it is over, or has failed (*err_out). Otherwise
-     * @on is what it waits for, as in tiara_wait. */
+    /* Goes on without waiting; t->moved: it might go on at once. True: it is over, or has failed
+     * (*err_out). Otherwise @on is what it waits for, as in tiara_wait. */
     bool (*poll)(struct tiara_task *t, struct tiara_wait_on *on, enum tiara_err *err_out);
     /* After poll said so: @err is what it ended with, also when the wait was given up. The result is
      * complete on return. Returns @err, or what the end of the call ended with. */
@@ -49,9 +53,11 @@ struct tiara_way {
 };
 
 extern const struct tiara_way tiara_way_oneshot; /* every rank reduces all; oneshot.c */
+/* The same in slots that are free when all ranks say so, for calls that nobody waits in; posted.c */
+extern const struct tiara_way tiara_way_posted;
 extern const struct tiara_way tiara_way_plan; /* a plan on the host; planned.c */
 
-/* The one that the choice asks for. */
-const struct tiara_way *tiara_way_of(const struct tiara_tune_choice *choice);
+/* The one that the choice asks for; NULL: the MPI below. @posted: for a call that nobody waits in. */
+const struct tiara_way *tiara_way_of(const struct tiara_tune_choice *choice, bool posted);
 
 #endif
