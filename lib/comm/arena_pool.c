@@ -116,12 +116,6 @@ size_t tiara_pool_bytes(void)
     return sum;
 }
 
-/* A process, as all ranks of its machine would name it. */
-static uint64_t process_key(const struct tiara_topo_facts *f)
-{
-    return f->node * 1000003u ^ (uint64_t)(uint32_t)f->pid;
-}
-
 /* ---- what a rank brings to the vote ---- */
 
 struct ballot {
@@ -251,7 +245,7 @@ enum tiara_err tiara_pool_take(struct tiara_comm *c, const struct tiara_hello *h
     enum tiara_err err;
 
     for (int i = 0; key && i < size; i++)
-        key[i] = process_key(&hello[tiara_layout_rank(&c->layout, node, i)].topo);
+        key[i] = hello[tiara_layout_rank(&c->layout, node, i)].topo.process;
     pthread_mutex_lock(&pool_lock);
     found = key && !c->twin ? find(key, size) : NULL;
     if (found)

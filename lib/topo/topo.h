@@ -24,13 +24,13 @@
 struct tiara_topo_facts {
     uint64_t machine; /* equal for ranks that run under one kernel and may share cores */
     uint64_t node; /* equal for ranks with the same machine and host name */
+    uint64_t process; /* no other process has the same: tiara_cookie_process */
     /* the cores that this rank may run on: core c is bit c % 64 of word c / 64 */
     uint64_t cpus[TIARA_TOPO_CPU_WORDS];
-    int32_t pid;
     int32_t cores; /* how many cores it may run on, also beyond those that cpus can name */
     int32_t numa; /* the NUMA node on which all of cpus lie; -1: several, or unknown */
     /* ranks of the job on this machine, if more than cores for all of them; 0: not, or unknown */
-    int32_t job_ranks;
+    int32_t job_ranks, unused;
     char host[TIARA_TOPO_HOST]; /* host name, cut when longer, for people */
 };
 

@@ -11,6 +11,7 @@
  */
 #include "topo/topo.h"
 #include "topo/topo_priv.h"
+#include "base/cookie.h"
 #include <dirent.h>
 #include <sched.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@
 #include <unistd.h>
 
 _Static_assert(
-    sizeof(struct tiara_topo_facts) == 2 * 8 + TIARA_TOPO_CPU_WORDS * 8 + 4 * 4 + TIARA_TOPO_HOST,
+    sizeof(struct tiara_topo_facts) == 3 * 8 + TIARA_TOPO_CPU_WORDS * 8 + 4 * 4 + TIARA_TOPO_HOST,
     "facts travel as bytes and must have no padding");
 
 /* Eight times the kernel's usual set: the call fails when the set is smaller than the machine. */
@@ -177,7 +178,7 @@ void tiara_topo_local(struct tiara_topo_facts *facts_out)
     facts_out->machine = machine_find(host);
     snprintf(node, sizeof(node), "/%s", host);
     facts_out->node = text_hash(facts_out->machine, node);
-    facts_out->pid = getpid();
+    facts_out->process = tiara_cookie_process();
     affinity_find(facts_out);
     facts_out->job_ranks = job_ranks_find();
     if (facts_out->job_ranks <= facts_out->cores || facts_out->job_ranks <= job_cores_find())

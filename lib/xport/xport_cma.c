@@ -14,6 +14,7 @@
  */
 #include "xport/xport_priv.h"
 #include "base/alloc.h"
+#include "base/cookie.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -109,7 +110,7 @@ static enum tiara_err cma_open(
     enum tiara_err err;
 
     (void)expose_bytes; /* Nothing is exposed: pull reads any memory. */
-    x->word = tiara_xport_cookie();
+    x->word = tiara_cookie();
     card = (struct card){getpid(), (uint64_t)(uintptr_t)&x->word, x->word};
     x->cards = tiara_alloc((size_t)group->size, sizeof *x->cards);
     yama_permit();

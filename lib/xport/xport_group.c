@@ -1,5 +1,5 @@
 /*
- * Agreement of a group at open, errno as an error of ours, and random cookies: see xport_priv.h.
+ * Agreement of a group at open, and errno as an error of ours: see xport_priv.h.
  */
 #include "xport/xport_priv.h"
 #include "base/log.h"
@@ -8,9 +8,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
-#include <time.h>
-#include <unistd.h>
 
 enum tiara_err tiara_xport_agree(const struct tiara_xport_group *group, enum tiara_err mine)
 {
@@ -71,18 +68,4 @@ enum tiara_err tiara_xport_sys_error(int number, const char *format, ...)
     else
         tiara_info("%s: %s", what, strerror(number));
     return err;
-}
-
-uint64_t tiara_xport_cookie(void)
-{
-    uint64_t cookie;
-    struct timespec now;
-
-    if (getrandom(&cookie, sizeof cookie, GRND_NONBLOCK) == (ssize_t)sizeof cookie)
-        return cookie;
-    /* A sandbox may forbid getrandom. Time, process and stack address differ between any two
-     * processes of a job. */
-    clock_gettime(CLOCK_REALTIME, &now);
-    cookie = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-    return (cookie ^ ((uint64_t)getpid() << 40) ^ (uint64_t)(uintptr_t)&now) * 0x9e3779b97f4a7c15u;
 }

@@ -21,9 +21,6 @@
 TIARA_MUST_USE enum tiara_err tiara_xport_sys_error(int number, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* A random number that another process will not have. */
-uint64_t tiara_xport_cookie(void);
-
 /* @bytes rounded up to a multiple of TIARA_XPORT_ALIGN; the caller knows that this does not
  * overflow. */
 static inline size_t tiara_xport_round_up(size_t bytes)

@@ -28,6 +28,7 @@
 #include "xport/shm.h"
 #include "xport/xport_priv.h"
 #include "base/alloc.h"
+#include "base/cookie.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -107,7 +108,7 @@ static enum tiara_err own_make(
     number = fail == TIARA_XPORT_SHM_FAIL_ROOM ? ENOSPC : file_reserve(*fd_out, x->file_bytes);
     if (number != 0)
         return tiara_xport_sys_error(number, "reserving %zu bytes of shared memory", x->file_bytes);
-    card_out->cookie = tiara_xport_cookie();
+    card_out->cookie = tiara_cookie();
     card_out->pid = getpid();
     card_out->fd = *fd_out;
     if (pwrite(*fd_out, &card_out->cookie, sizeof card_out->cookie, (off_t)cookie_at) !=

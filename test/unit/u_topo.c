@@ -4,6 +4,7 @@
  */
 #include "test/harness/test.h"
 #include "base/alloc.h"
+#include "base/cookie.h"
 #include "topo/topo.h"
 #include "topo/topo_priv.h"
 #include <sched.h>
@@ -265,7 +266,7 @@ START_TEST(test_topo_local_agrees_with_the_system)
     tiara_topo_local(&a);
     tiara_topo_local(&b);
     ck_assert_int_eq(memcmp(&a, &b, sizeof(a)), 0);
-    ck_assert_int_eq(a.pid, getpid());
+    ck_assert_uint_eq(a.process, tiara_cookie_process());
     gethostname(host, sizeof(host) - 1);
     ck_assert_str_eq(a.host, host);
     ck_assert(a.machine != 0 && a.node != 0 && a.machine != a.node);
