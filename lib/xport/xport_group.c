@@ -47,7 +47,13 @@ static enum tiara_err errno_class(int number)
     case EOPNOTSUPP:
     case EINVAL:
     case ENOENT:
+    case ENOTDIR:
+    case EROFS:
     case ESRCH:
+    case EAFNOSUPPORT:
+    case ECONNREFUSED:
+    case ETOOMANYREFS:
+    case EAGAIN:
         return TIARA_ERR_UNSUPPORTED;
     default:
         return TIARA_ERR_SYS;

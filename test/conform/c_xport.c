@@ -81,7 +81,7 @@ static enum tiara_err shm_open_failing(union object *x, const struct tiara_xport
     enum tiara_xport_shm_fail fail, size_t bytes)
 {
     struct tiara_xport_shm_params params = {
-        group->rank == group->size - 1 ? fail : TIARA_XPORT_SHM_FAIL_NONE};
+        group->rank == group->size - 1 ? fail : TIARA_XPORT_SHM_FAIL_NONE, 0};
     struct tiara_xport_group with = *group;
 
     memset(x, 0, sizeof *x);
@@ -124,6 +124,37 @@ static int rank_shm_fails(int rank, const struct tiara_xport_group *group, void 
 START_TEST(test_xport_shm_failure_on_one_rank_fails_all)
 {
     ck_assert_int_eq(tiara_procs_run(3, rank_shm_fails, NULL), 0);
+}
+END_TEST
+
+/* Each way hands over the files of all ranks, to each the right ones, and leaves no name. */
+static int rank_shm_way(int rank, const struct tiara_xport_group *group, void *arg)
+{
+    struct tiara_xport_shm_params params = {TIARA_XPORT_SHM_FAIL_NONE, 1u << *(const int *)arg};
+    struct tiara_xport_group with = *group;
+    struct tiara_expect e = {.rank = rank};
+    union object x = {0};
+    uint64_t mine = 1000 + (uint64_t)rank, all[TIARA_PROCS_MAX];
+
+    with.params = &params;
+    if (!EXPECT(&e, tiara_xport_shm.open(&x, &with, 100) == TIARA_OK))
+        return e.failures;
+    memcpy(tiara_xport_shm.base(&x, rank), &mine, sizeof mine);
+    EXPECT(&e, group->allgather(group->arg, &mine, all, sizeof mine) == TIARA_OK);
+    for (int peer = 0; peer < group->size; peer++)
+        EXPECT(&e, memcmp(tiara_xport_shm.base(&x, peer), &all[peer], sizeof mine) == 0);
+    EXPECT(&e, tiara_test_count_entries("/dev/shm", "tiara-") == 0);
+    EXPECT(&e, tiara_test_count_entries("/tmp", "tiara-0") == 0);
+    tiara_xport_shm.close(&x);
+    return e.failures;
+}
+
+START_TEST(test_xport_shm_ways_hand_over)
+{
+    static const int sizes[] = {2, 3, 20};
+
+    for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++)
+        ck_assert_int_eq(tiara_procs_run(sizes[k], rank_shm_way, &_i), 0);
 }
 END_TEST
 
@@ -293,6 +324,7 @@ int main(void)
     tcase_add_loop_test(all, test_xport_shm_conforms, 0, n);
     tcase_add_loop_test(all, test_xport_cma_conforms, 0, n);
     tcase_add_test(own, test_xport_shm_failure_on_one_rank_fails_all);
+    tcase_add_loop_test(own, test_xport_shm_ways_hand_over, 0, TIARA_XPORT_SHM_NWAYS);
     tcase_add_test(own, test_xport_shm_no_room_is_error);
     tcase_add_test(own, test_xport_shm_futex_meets_across_mappings);
     tcase_add_test(own, test_xport_shm_peer_segment_is_read_only);
