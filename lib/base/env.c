@@ -90,9 +90,9 @@ static const struct tiara_env_row rows[TIARA_NENV] = {
     [TIARA_ENV_REPRODUCIBLE] = {"TIARA_REPRODUCIBLE", TIARA_ENV_TYPE_BOOL, "0", "", 0, 0,
         "1 gives results whose bits do not depend on layout, chunk or algorithm, at some cost in "
         "speed."},
-    [TIARA_ENV_SHM] = {"TIARA_SHM", TIARA_ENV_TYPE_CHOICE, "auto", "auto memfd window off", 0, 0,
-        "How ranks of a node share memory: memfd, a window of the MPI below, or not at all; auto "
-        "tries them in this order."},
+    [TIARA_ENV_SHM] = {"TIARA_SHM", TIARA_ENV_TYPE_CHOICE, "auto", "auto off", 0, 0,
+        "Whether ranks of a node share memory: auto by files without names (memfd), handed over "
+        "by sockets or /proc; off leaves calls to the MPI below."},
     [TIARA_ENV_SHM_BUDGET] = {"TIARA_SHM_BUDGET", TIARA_ENV_TYPE_BYTES, "1g", "", 0, TIB,
         "Bytes of shared memory that Tiara takes at most, per node and group of processes; calls "
         "beyond go to the MPI below."},
@@ -250,7 +250,8 @@ static void allowed_print(const struct tiara_env_row *row, char *text, size_t si
             (long long)(row->min / SECOND), (long long)(row->max / SECOND));
         break;
     case TIARA_ENV_TYPE_CHOICE:
-        snprintf(text, size, "one of %s", row->choices);
+        snprintf(text, size, "one of %s%s", row->choices,
+            row == &rows[TIARA_ENV_SHM] ? " (auto is memfd; windows of the MPI are no more)" : "");
         break;
     case TIARA_ENV_TYPE_BOOL:
         snprintf(text, size, "one of 1 yes on true, 0 no off false");

@@ -36,7 +36,7 @@ enum tiara_env {
     TIARA_ENV_PROGRESS, /* choice: auto thread call */
     TIARA_ENV_REPORT, /* bool: the interposition library's report at MPI_Finalize */
     TIARA_ENV_REPRODUCIBLE, /* bool */
-    TIARA_ENV_SHM, /* choice: auto memfd window off */
+    TIARA_ENV_SHM, /* choice: auto off */
     TIARA_ENV_SHM_BUDGET, /* bytes of shared memory per node and process group */
     TIARA_ENV_SLOTS, /* int 1..8, chunks in flight, 0 = auto */
     TIARA_ENV_SPIN, /* int, tests before the first yield; -1 = auto */

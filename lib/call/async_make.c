@@ -3,7 +3,6 @@
  */
 #include "call/async.h"
 #include "comm/agree.h"
-#include "comm/arena_pool.h"
 #include "comm/plan_cache.h"
 
 /* Whether messages between ranks may be driven by those who drive the jobs; alike on all ranks. */
@@ -39,14 +38,6 @@ bool tiara_async_judge(const struct tiara_comm *twin, const struct tiara_call *c
     return false;
 }
 
-/* Not with a window of MPI's: freeing it takes all ranks at once, and they may come to the end of
- * their jobs at any time. */
-static bool is_fit(const struct tiara_comm *twin)
-{
-    return twin && tiara_comm_serves(twin) && twin->arena &&
-           !tiara_pool_free_is_collective(twin->pool);
-}
-
 /* The plan of the only call that a lean twin has. Local. */
 static enum tiara_err make_plan(struct tiara_comm *twin, const struct tiara_call *call)
 {
@@ -74,7 +65,8 @@ enum tiara_err tiara_async_make(
     if (err == TIARA_OK)
         err = tiara_comm_twin(c, like != NULL, is_small(c, like), &twin);
     if (err == TIARA_OK) {
-        ready = is_fit(twin) && (!like || make_plan(twin, like) == TIARA_OK);
+        ready =
+            tiara_comm_serves(twin) && twin->arena && (!like || make_plan(twin, like) == TIARA_OK);
         err = tiara_agree_setup_ready(c->comm, ready);
     }
     if (err == TIARA_OK) {

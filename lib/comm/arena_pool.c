@@ -37,7 +37,6 @@ struct tiara_pool_entry {
     uint64_t *key; /* [size] who its processes are, in order */
     int *world_rank;
     void *cma; /* single copy between the group's processes; NULL: none */
-    MPI_Comm node_comm; /* see tiara_node_memory */
     struct tiara_pool_entry *next;
 };
 
@@ -50,8 +49,6 @@ static void entry_free(struct tiara_pool_entry *e)
         tiara_xport_cma.close(e->cma);
     tiara_free(e->cma);
     tiara_arena_close(&e->arena);
-    if (e->node_comm != MPI_COMM_NULL)
-        PMPI_Comm_free(&e->node_comm);
     tiara_free(e->key);
     tiara_free(e->world_rank);
     tiara_free(e);
@@ -158,7 +155,6 @@ static struct tiara_pool_entry *entry_new(
 
     if (!e)
         return NULL;
-    e->node_comm = MPI_COMM_NULL;
     e->key = tiara_alloc((size_t)size, sizeof(*e->key));
     e->world_rank = tiara_alloc((size_t)size, sizeof(*e->world_rank));
     if (!e->key || !e->world_rank) {
@@ -177,8 +173,7 @@ static struct tiara_pool_entry *entry_new(
  * way. */
 static enum tiara_err make(struct tiara_comm *c, struct tiara_pool_entry *e, int from, char *room)
 {
-    struct tiara_node_memory memory = {
-        .c = c, .room = room, .arena = &e->arena, .node_comm = MPI_COMM_NULL};
+    struct tiara_node_memory memory = {.c = c, .room = room, .arena = &e->arena};
     int threads = MPI_THREAD_SINGLE;
     enum tiara_err err = TIARA_ERR_NOSPACE;
 
@@ -188,7 +183,6 @@ static enum tiara_err make(struct tiara_comm *c, struct tiara_pool_entry *e, int
     if (from < (int)NCELL_SIZES)
         err = tiara_node_memory_open(&memory, &cell_sizes[from], (int)NCELL_SIZES - from);
     e->cma = memory.cma;
-    e->node_comm = memory.node_comm;
     if (err != TIARA_OK) {
         if (c->rank == 0 && c->config.shm != TIARA_SHM_OFF && !c->twin)
             tiara_warn("no shared memory on the nodes of a communicator of %d ranks; its calls go "
@@ -281,11 +275,6 @@ enum tiara_err tiara_pool_take(struct tiara_comm *c, const struct tiara_hello *h
         entry_free(fresh);
     tiara_free(key);
     return err;
-}
-
-bool tiara_pool_free_is_collective(const struct tiara_pool_entry *e)
-{
-    return e && e->node_comm != MPI_COMM_NULL;
 }
 
 void *tiara_pool_puller(const struct tiara_pool_entry *e)

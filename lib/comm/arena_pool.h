@@ -5,7 +5,6 @@
 #define TIARA_COMM_ARENA_POOL_H
 
 #include "base/err.h"
-#include <stdbool.h>
 #include <stddef.h>
 
 #define TIARA_GROUP_BYTES 256 /* most bytes that a transport exchanges at a time */
@@ -29,8 +28,6 @@ void tiara_pool_give(struct tiara_pool_entry *entry);
 void *tiara_pool_puller(const struct tiara_pool_entry *entry);
 /* Frees what nobody uses; at MPI_Finalize. */
 void tiara_pool_clear(void);
-/* Whether freeing the entry takes all ranks of the node (a window of MPI's). */
-bool tiara_pool_free_is_collective(const struct tiara_pool_entry *entry);
 /* Bytes of shared memory that this process's segments hold now. */
 size_t tiara_pool_bytes(void);
 

@@ -5,14 +5,11 @@
 #define TIARA_COMM_NODE_MEMORY_H
 
 #include "base/err.h"
-#include <mpi.h>
 #include <stddef.h>
 
 /* Choices of TIARA_SHM and TIARA_CMA, in the table's order. */
 enum tiara_shm_choice {
     TIARA_SHM_AUTO,
-    TIARA_SHM_MEMFD,
-    TIARA_SHM_WINDOW,
     TIARA_SHM_OFF
 };
 enum tiara_cma_choice {
@@ -29,12 +26,10 @@ struct tiara_node_memory {
     char *room; /* [size] for votes, borrowed */
     struct tiara_arena *arena; /* zeroed, the caller's */
     void *cma; /* result: object of the transport cma, given; NULL: none */
-    /* result: given, to be freed after the arena is closed; MPI_COMM_NULL: none */
-    MPI_Comm node_comm;
 };
 
 /*
- * tiara_node_memory_open() - the arenas of all nodes of m->c, by the best way that all can go
+ * tiara_node_memory_open() - the arenas of all nodes of m->c
  * @cells: [ncells] sizes of a cell, tried in order while there is no room.
  * Collective over m->c->comm; the same result on all ranks.
  * Errors: TIARA_ERR_NOSPACE, TIARA_ERR_UNSUPPORTED and others of the transports: there is no way.

@@ -107,14 +107,12 @@ TIARA_MUST_USE enum tiara_err tiara_xport_agree(
     const struct tiara_xport_group *group, enum tiara_err mine);
 
 /*
- * What group->params points to: shm: struct tiara_xport_shm_params (shm.h) or NULL. mpi and window:
+ * What group->params points to: shm: struct tiara_xport_shm_params (shm.h) or NULL. mpi:
  * a const MPI_Comm, whose ranks are the group's, whose error handler is MPI_ERRORS_RETURN, which
  * nobody else uses for messages, and which outlives the object. Others: nothing.
  */
 extern const struct tiara_xport tiara_xport_inproc; /* ranks are threads: EXPOSE | PULL | MESSAGE */
 extern const struct tiara_xport tiara_xport_shm; /* memfd per rank: EXPOSE */
-extern const struct tiara_xport
-    tiara_xport_window; /* MPI_Win_allocate_shared, where shm cannot: EXPOSE */
 extern const struct tiara_xport tiara_xport_cma; /* process_vm_readv: PULL */
 extern const struct tiara_xport tiara_xport_mpi; /* PMPI point-to-point: MESSAGE */
 

@@ -1,6 +1,6 @@
 /*
- * Conformance of the transports that need an MPI: mpi and window. Also a message of more than
- * INT_MAX bytes, where TIARA_TEST_SWEEP is 2, as it needs twice 2 GiB.
+ * Conformance of the transport mpi. Also a message of more than INT_MAX bytes, where
+ * TIARA_TEST_SWEEP is 2, as it needs twice 2 GiB.
  *
  * tiara-test: mpirun 1
  * tiara-test: mpirun 3
@@ -47,25 +47,6 @@ static void case_check(const struct tiara_xport *row, bool allocates, int i)
 START_TEST(test_xport_mpi_conforms)
 {
     case_check(&tiara_xport_mpi, false, _i);
-}
-END_TEST
-
-START_TEST(test_xport_window_conforms)
-{
-    case_check(&tiara_xport_window, true, _i);
-}
-END_TEST
-
-START_TEST(test_xport_window_too_large_is_error)
-{
-    struct tiara_xport_group group = world_group();
-    void *x = calloc(1, tiara_xport_window.size);
-    enum tiara_err err = tiara_xport_window.open(x, &group, SIZE_MAX - 5000);
-
-    mt_check(err == TIARA_ERR_NOSPACE, "error %d", (int)err);
-    tiara_xport_window.close(x);
-    free(x);
-    mt_agree();
 }
 END_TEST
 
@@ -129,8 +110,6 @@ int main(int argc, char **argv)
     MPI_Comm_dup(MPI_COMM_WORLD, &transport_comm);
     MPI_Comm_set_errhandler(transport_comm, MPI_ERRORS_RETURN);
     tcase_add_loop_test(tests, test_xport_mpi_conforms, 0, n);
-    tcase_add_loop_test(tests, test_xport_window_conforms, 0, n);
-    tcase_add_test(tests, test_xport_window_too_large_is_error);
     tcase_add_test(tests, test_xport_mpi_more_than_int_max_bytes_arrive);
     status = mt_end();
     return status;

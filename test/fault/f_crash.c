@@ -64,12 +64,6 @@ START_TEST(test_crash_on_two_nodes_ends_the_job)
 }
 END_TEST
 
-START_TEST(test_crash_with_a_window_ends_the_job)
-{
-    tiara_dying_job(roles[_i], 3, "TIARA_SHM=window");
-}
-END_TEST
-
 int main(int argc, char **argv)
 {
     const char *role = getenv("TIARA_TEST_ROLE");
@@ -82,7 +76,6 @@ int main(int argc, char **argv)
     tcase_set_timeout(tests, 60);
     tcase_add_loop_test(tests, test_crash_on_one_node_ends_the_job, 0, 4);
     tcase_add_loop_test(tests, test_crash_on_two_nodes_ends_the_job, 0, 4);
-    tcase_add_loop_test(tests, test_crash_with_a_window_ends_the_job, 0, 4);
     suite_add_tcase(suite, tests);
     return tiara_test_run(suite, CK_FORK_GETENV);
 }

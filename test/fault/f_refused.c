@@ -12,15 +12,12 @@
  */
 /* tiara-test: mpirun 4 TIARA_SHM=off */
 /* tiara-test: mpirun 4 TIARA_SHM=off TIARA_LAYOUT=2x2 */
-/* tiara-test: mpirun 4 TIARA_SHM=window */
-/* tiara-test: mpirun 4 TIARA_SHM=window TIARA_LAYOUT=2x2:rr */
 /* tiara-test: mpirun 4 TIARA_SHM_BUDGET=64k */
 /* tiara-test: mpirun 4 TIARA_SHM_BUDGET=0 TIARA_LAYOUT=3+1 */
 /* tiara-test: mpirun 4 TIARA_CMA=off */
 /* tiara-test: mpirun 3 TIARA_TEST_FORBID=memfd_create/1 */
 /* tiara-test: mpirun 4 TIARA_TEST_FORBID=memfd_create/2 TIARA_LAYOUT=2x2 */
 /* tiara-test: mpirun 4 TIARA_TEST_FORBID=memfd_create/-1 TIARA_LAYOUT=2x2 */
-/* tiara-test: mpirun 3 TIARA_TEST_FORBID=memfd_create/1 TIARA_SHM=memfd */
 /* tiara-test: mpirun 3 TIARA_TEST_FORBID=fallocate/0 */
 /* tiara-test: mpirun 3 TIARA_TEST_FORBID=ftruncate/2 */
 /* tiara-test: mpirun 3 TIARA_TEST_FORBID=process_vm_readv/1

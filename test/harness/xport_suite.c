@@ -268,8 +268,7 @@ void suite_open_exchange_fails(struct suite_rank *r)
     struct suite_holdings before = suite_holdings(r), after;
     bool opened = false;
 
-    /* A window cannot be freed when its ranks cannot agree, and an MPI may mind that in
-     * MPI_Finalize. */
+    /* The transport mpi does not use the group's exchange. */
     for (int n = 1; n < 20 && !opened && r->suite->ranks != TIARA_SUITE_MPI; n++) {
         struct failing_exchange f = {r->group, n};
         struct tiara_xport_group group = *r->group;

@@ -10,8 +10,8 @@
 /* tiara-test: mpirun 4 TIARA_TEST_VARY=TIARA_LEADERS/1/2 TIARA_LAYOUT=2x2 */
 /* tiara-test: mpirun 4 TIARA_TEST_VARY=TIARA_SLOTS/1/8 */
 /* tiara-test: mpirun 4 TIARA_TEST_VARY=TIARA_REPRODUCIBLE/0/1 */
-/* tiara-test: mpirun 4 TIARA_TEST_VARY=TIARA_SHM/memfd/off */
-/* tiara-test: mpirun 4 TIARA_TEST_VARY=TIARA_SHM/off/window TIARA_LAYOUT=2x2 */
+/* tiara-test: mpirun 4 TIARA_TEST_VARY=TIARA_SHM/auto/off */
+/* tiara-test: mpirun 4 TIARA_TEST_VARY=TIARA_SHM/off/auto TIARA_LAYOUT=2x2 */
 /* tiara-test: mpirun 4 TIARA_TEST_VARY=TIARA_SHM_BUDGET/64m/1k */
 /* tiara-test: mpirun 4 TIARA_TEST_VARY=TIARA_CMA/on/off */
 /* tiara-test: mpirun 4 TIARA_TEST_VARY=TIARA_ISA/portable/avx2/auto */

@@ -10,6 +10,7 @@
 /* tiara-test: mpirun 4 TIARA_LAYOUT=2y2 */
 /* tiara-test: mpirun 4 TIARA_SLOTS=99 */
 /* tiara-test: mpirun 4 TIARA_SHM=maybe */
+/* tiara-test: mpirun 4 TIARA_SHM=window */
 /* tiara-test: mpirun 4 TIARA_SHM_BUDGET=12q */
 /* tiara-test: mpirun 4 TIARA_REPRODUCIBLE=perhaps */
 /* tiara-test: mpirun 4 TIARA_TIMEOUT=soon */
@@ -68,10 +69,43 @@ START_TEST(test_env_wrong_value_is_named_once)
 }
 END_TEST
 
+/* A pair of ranks, @a and @b; MPI_COMM_NULL on others. */
+static MPI_Comm pair_of(int a, int b)
+{
+    MPI_Comm comm;
+    MPI_Comm_split(MPI_COMM_WORLD, mt_rank == a || mt_rank == b ? 0 : MPI_UNDEFINED, 0, &comm);
+    return comm;
+}
+
+/*
+ * What a rank does alone waits for nobody: rank 0 has no further use for the shared memory that it
+ * has with rank 1, while rank 1 waits for a message of rank 0's. (MPI's windows wait there.)
+ */
+START_TEST(test_env_memory_is_freed_by_one_rank)
+{
+    MPI_Comm first = pair_of(0, 1), second = pair_of(0, 2);
+    int token = 7;
+    if (first != MPI_COMM_NULL) {
+        mt_allreduce_all_sizes(first, 3);
+        MPI_Comm_free(&first);
+    }
+    if (second != MPI_COMM_NULL) {
+        mt_allreduce_all_sizes(second, 4);
+        MPI_Comm_free(&second);
+    }
+    if (mt_rank == 0)
+        MPI_Send(&token, 1, MPI_INT, 1, 5, mt_private);
+    if (mt_rank == 1)
+        MPI_Recv(&token, 1, MPI_INT, 0, 5, mt_private, MPI_STATUS_IGNORE);
+    mt_agree();
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
     TCase *tests = mt_begin(&argc, &argv, "m_env_wrong", MPI_THREAD_SINGLE);
     tcase_add_test(tests, test_env_wrong_value_is_named_and_survived);
     tcase_add_test(tests, test_env_wrong_value_is_named_once);
+    tcase_add_test(tests, test_env_memory_is_freed_by_one_rank);
     return mt_end();
 }

@@ -121,7 +121,7 @@ START_TEST(test_env_good_value_is_taken)
         {TIARA_ENV_CELL_STORE, "stream", 2},
         {TIARA_ENV_LOG, "debug", 3},
         {TIARA_ENV_ISA, "avx2", 2},
-        {TIARA_ENV_SHM, "OFF", 3},
+        {TIARA_ENV_SHM, "OFF", 1},
         {TIARA_ENV_TIMEOUT, "2", 2000000},
         {TIARA_ENV_TIMEOUT, "0.5", 500000},
         {TIARA_ENV_TIMEOUT, "1.0000019", 1000001},
