@@ -241,7 +241,7 @@ $(filter $(patsubst $(srcdir)/%.F,$(B)/%,$(wildcard $(srcdir)/test/pmpi/*.F)),$(
 	$(Q)mkdir -p $(@D) && $(FORTRAN)
 $(filter-out $(CUDA_TEST_BIN) $(KERNEL_TEST_BIN) $(PMPI_TEST_BIN),$(TEST_BIN)): %: %.o $(HARNESS_A) $(LIB_A)
 	$(call say,LINK  $(@:$(B)/%=%))
-	$(Q)$(LINK) -o $@ $< $(HARNESS_A) $(LIB_A) $(CHECK_LIBS) $(LINK_LIBS)
+	$(Q)$(LINK) -Wl,-u,tiara_xport_socket -o $@ $< $(HARNESS_A) $(LIB_A) $(CHECK_LIBS) $(LINK_LIBS)
 $(CUDA_TEST_BIN): %: %.o $(GPU_A) $(HARNESS_A) $(LIB_A)
 	$(call say,LINK  $(@:$(B)/%=%))
 	$(Q)$(LINK) -o $@ $< $(GPU_A) $(HARNESS_A) $(LIB_A) $(CHECK_LIBS) $(CUDA_LIBS) $(LINK_LIBS)

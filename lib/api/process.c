@@ -35,6 +35,7 @@ static int close_all(MPI_Comm comm, int keyval, void *value, void *extra)
     tiara_comm_close();
     tiara_async_release();
     tiara_pool_clear();
+    tiara_xport_release();
     tiara_scratch_release();
     tiara_device_release();
     tiara_elem_release();

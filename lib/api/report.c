@@ -166,7 +166,9 @@ static void report_state(struct tiara_text *t, const struct tiara_comm *c)
         c->arena ? (size_t)c->arena->size * tiara_arena_bytes(c->arena->cell_bytes) : 0,
         c->arena ? c->arena->cell_bytes : 0);
     tiara_text_add(t, "shared memory of this process's groups    %zu bytes\n", tiara_pool_bytes());
-    tiara_text_add(t, "private communicators                     %d\n", c->net != MPI_COMM_NULL);
+    tiara_text_add(t, "messages to other nodes                   %s, %llu\n",
+        c->net_obj ? c->exec.net->name : "none",
+        c->net_obj ? (unsigned long long)((struct tiara_xport_head *)c->net_obj)->sent : 0);
     tiara_text_add(t, "waiting                                   %s\n",
         c->facts.crowded ? "yields at once: more ranks than cores" : "spins first");
     tiara_text_add(t, "calls through small slots, plans, MPI     %llu, %llu, %llu\n",

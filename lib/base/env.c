@@ -70,6 +70,9 @@ static const struct tiara_env_row rows[TIARA_NENV] = {
         "that many."},
     [TIARA_ENV_LOG] = {"TIARA_LOG", TIARA_ENV_TYPE_CHOICE, "warn", "error warn info debug", 0, 0,
         "Most detailed messages on stderr: info once per communicator, debug once per call."},
+    [TIARA_ENV_NET] = {"TIARA_NET", TIARA_ENV_TYPE_TEXT, "auto", "", 0, 0,
+        "Transport of messages between nodes: auto takes the best that works on all ranks, else "
+        "one by name: mpi."},
     [TIARA_ENV_ONE_SHOT] = {"TIARA_ONE_SHOT", TIARA_ENV_TYPE_BYTES, "0", "", 0, GIB,
         "Largest vector in bytes that each rank of a node reduces alone and whole; 0 "
         "chooses by the ranks of a node."},

@@ -29,6 +29,7 @@ enum tiara_env {
     TIARA_ENV_LAYOUT, /* text: "" = from MPI and hwloc */
     TIARA_ENV_LEADERS, /* int, 0 = auto */
     TIARA_ENV_LOG, /* choice: error warn info debug */
+    TIARA_ENV_NET, /* text: the transport between nodes */
     TIARA_ENV_ONE_SHOT, /* bytes: up to here each rank reduces everything itself; 0 = auto */
     TIARA_ENV_PMPI, /* choice: off on verify: what the interposition library does */
     TIARA_ENV_PMPI_AFTER, /* int: calls on a communicator that it leaves to MPI first */

@@ -6,9 +6,12 @@
 #include "comm/plan_cache.h"
 
 /* Whether messages between ranks may be driven by those who drive the jobs; alike on all ranks. */
-static bool may_use_mpi(const struct tiara_comm *c)
+static bool may_use_messages(const struct tiara_comm *c)
 {
+    const struct tiara_xport *net = c->exec.net;
+
     return c->config.progress == TIARA_PROGRESS_CALL ||
+           (net && !(net->flags & TIARA_XPORT_BELOW)) ||
            (c->config.progress == TIARA_PROGRESS_THREAD && c->threads);
 }
 
@@ -16,7 +19,7 @@ const char *tiara_async_no_way(const struct tiara_comm *c)
 {
     if (!tiara_comm_serves(c))
         return c->state.why;
-    if (c->layout.nnodes == 1 || may_use_mpi(c))
+    if (c->layout.nnodes == 1 || may_use_messages(c))
         return NULL;
     return c->config.progress == TIARA_PROGRESS_THREAD
                ? "TIARA_PROGRESS=thread needs MPI_THREAD_MULTIPLE on all ranks"
@@ -32,7 +35,7 @@ bool tiara_async_judge(const struct tiara_comm *twin, const struct tiara_call *c
     *why_out = choice_out->why;
     if (choice_out->path != TIARA_PATH_PLAN)
         return choice_out->path == TIARA_PATH_SMALL;
-    if (!(choice_out->algo->flags & TIARA_ALGO_FLAT) || may_use_mpi(twin))
+    if (!(choice_out->algo->flags & TIARA_ALGO_FLAT) || may_use_messages(twin))
         return true;
     *why_out = "needs messages, see TIARA_PROGRESS";
     return false;

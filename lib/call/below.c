@@ -188,14 +188,13 @@ int tiara_below_init(const void *in, void *out, int count, MPI_Datatype type, MP
 
 /*
  * By a blocking collective of MPI, as what follows is one: it has no watchdog, since the
- * communicator may have been revoked and its ranks go on in MPI together; and it cannot be mixed up
- * with an agreement that a rank left behind when it revoked. Over the private communicator where
- * there is one, since the program may use its own while a call in a stream has to be met by another
- * thread.
+ * communicator may have been revoked and its ranks go on in MPI together. Over a private
+ * communicator where there is one, since the program may use its own while a call in a stream has
+ * to be met by another thread.
  */
 enum tiara_err tiara_below_agree(struct tiara_comm *c, enum tiara_err mine)
 {
-    MPI_Comm comm = c->net != MPI_COMM_NULL ? c->net : c->comm;
+    MPI_Comm comm = c->apart != MPI_COMM_NULL ? c->apart : c->comm;
     int good = mine == TIARA_OK, all = 1;
 
     if (c->state.behind > 0) {

@@ -213,7 +213,7 @@ enum tiara_err tiara_on_device_run_choice(
 
     if (!kernels_know(c, call, &g))
         return TIARA_ERR_UNSUPPORTED;
-    g.direct = c->device.direct;
+    g.direct = c->device.direct && c->exec.net && c->exec.net->flags & TIARA_XPORT_BELOW;
     g.share = choice->opts.single_copy;
     tiara_call_begin(c, call);
     tiara_arena_publish(c->arena, 0);

@@ -84,30 +84,67 @@ enum tiara_err tiara_agree_setup_ready(MPI_Comm comm, bool ready)
     return common_ready(err, all);
 }
 
-/*
- * Over the private communicator. When the wait is given up, the exchange stays pending on it for
- * ever, and the memory with it: MPI has no way to take it back. So the communicator is not freed
- * either.
- */
+/* ---- inside a call ---- */
+
+/* A message to one rank, and one from another. */
+struct exchange {
+    const struct tiara_exec *exec;
+    struct tiara_xport_req reqs[2];
+    enum tiara_err err;
+};
+
+static bool is_exchanged(void *arg, struct tiara_wait_on *on)
+{
+    struct exchange *x = arg;
+
+    on->word = NULL;
+    for (int i = 0; i < 2 && x->err == TIARA_OK; i++)
+        x->err = x->exec->net->test(x->exec->net_obj, &x->reqs[i]);
+    return x->err != TIARA_OK || (x->reqs[0].done && x->reqs[1].done);
+}
+
+/* c->agreed[0] goes to the rank @distance above, c->agreed[1] comes from the one that far below. */
+static enum tiara_err exchange(struct tiara_comm *c, int distance, uint32_t tag)
+{
+    const struct tiara_exec *exec = &c->exec;
+    struct exchange x = {.exec = exec, .reqs = {{.done = true}, {.done = true}}};
+    int from = (c->rank - distance + c->size) % c->size, to = (c->rank + distance) % c->size;
+    enum tiara_err err = TIARA_OK;
+
+    x.err =
+        exec->net->recv(exec->net_obj, from, tag, &c->agreed[1], sizeof(c->agreed[1]), &x.reqs[1]);
+    if (x.err == TIARA_OK)
+        x.err = exec->net->send(
+            exec->net_obj, to, tag, &c->agreed[0], sizeof(c->agreed[0]), &x.reqs[0]);
+    if (x.err == TIARA_OK)
+        err = tiara_wait(exec->wait, is_exchanged, &x);
+    for (int i = 0; i < 2; i++)
+        if (!x.reqs[i].done)
+            exec->net->cancel(exec->net_obj, &x.reqs[i]);
+    return tiara_err_first(err, x.err);
+}
+
+/* In the k-th round each rank hears of 2^k more; that it may hear of one twice does no harm. */
 static enum tiara_err agree_between_nodes(struct tiara_comm *c, uint64_t mine, uint64_t *all_out)
 {
-    uint64_t *words = c->agreed;
-    enum tiara_err err;
+    uint32_t tag = tiara_xport_control(c->exec.tag_bits, TIARA_XPORT_CONTROLS);
+    enum tiara_err err = TIARA_OK;
 
-    words[0] = mine;
-    err = all_and(c->net, tiara_watch_begin(c), &words[0], &words[1]);
-    if (err == TIARA_OK)
-        *all_out = words[1];
-    else if (err != TIARA_ERR_MPI)
-        c->agreed = NULL;
+    tiara_watch_begin(c);
+    c->agreed[0] = mine;
+    for (int64_t distance = 1; distance < c->size && err == TIARA_OK; distance *= 2) {
+        err = exchange(c, (int)distance, tag++);
+        c->agreed[0] &= c->agreed[1];
+    }
+    *all_out = c->agreed[0];
     return err;
 }
 
 enum tiara_err tiara_agree(struct tiara_comm *c, unsigned mine, unsigned *all_out)
 {
     uint64_t all = 0;
-    enum tiara_err err = c->layout.nnodes == 1 ? tiara_small_and(c->arena, mine, &all)
-                                               : agree_between_nodes(c, mine, &all);
+    enum tiara_err err = c->layout.nnodes == 1 && c->arena ? tiara_small_and(c->arena, mine, &all)
+                                                           : agree_between_nodes(c, mine, &all);
 
     *all_out = err == TIARA_OK ? (unsigned)all : 0;
     return err;

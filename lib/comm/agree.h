@@ -37,9 +37,8 @@ TIARA_MUST_USE enum tiara_err tiara_agree_setup_bits(
 /* The same for one flag: TIARA_OK when all ranks are @ready, else TIARA_ERR_UNSUPPORTED. */
 TIARA_MUST_USE enum tiara_err tiara_agree_setup_ready(MPI_Comm comm, bool ready);
 /*
- * Agrees inside a call that has begun: in shared memory within a node, else over the private
- * communicator. The call's watchdog may end it, when ranks called differently. Errors:
- * TIARA_ERR_MPI, those of the wait; the communicator must be revoked.
+ * Agrees inside a call that has begun: in shared memory within a node, else in messages. The call's watchdog may end it, when ranks called differently. Errors:
+ * those of the transport and of the wait; the communicator must be revoked.
  */
 TIARA_MUST_USE enum tiara_err tiara_agree(struct tiara_comm *c, unsigned mine, unsigned *all_out);
 TIARA_MUST_USE enum tiara_err tiara_agree_ready(struct tiara_comm *c, bool ready);

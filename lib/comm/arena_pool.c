@@ -46,7 +46,7 @@ static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
 static void entry_free(struct tiara_pool_entry *e)
 {
     if (e->cma)
-        tiara_xport_cma.close(e->cma);
+        tiara_xport_find(TIARA_XPORT_PULL | TIARA_XPORT_PROCESSES)->close(e->cma);
     tiara_free(e->cma);
     tiara_arena_close(&e->arena);
     tiara_free(e->key);

@@ -63,7 +63,7 @@ static void make_execs(struct tiara_comm *c)
         .node_index = c->node_index,
         .mem = &tiara_mem_host,
         .trace = c->twin ? NULL : tiara_config_trace(), /* threads may drive it */
-        .puller = &tiara_xport_cma,
+        .puller = tiara_xport_find(TIARA_XPORT_PULL | TIARA_XPORT_PROCESSES),
         .puller_obj = tiara_pool_puller(c->pool),
         .tag_bits = 15};
     c->between = c->exec;

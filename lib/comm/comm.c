@@ -122,7 +122,7 @@ static struct tiara_comm *state_alloc(MPI_Comm comm)
     if (!c)
         return NULL;
     c->comm = comm;
-    c->net = MPI_COMM_NULL;
+    c->apart = MPI_COMM_NULL;
     PMPI_Comm_test_inter(comm, &inter);
     PMPI_Comm_rank(comm, &c->rank);
     PMPI_Comm_size(comm, &c->size);

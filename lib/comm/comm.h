@@ -2,8 +2,8 @@
  * The state of a communicator: made by its first call, cached as an attribute of it, freed with it.
  *
  * All ranks tell each other what they know about themselves (bootstrap.h), derive the same layout
- * and settings, take or share the node's arena (arena_pool.h) and, with several nodes, make one
- * private communicator for messages (net.h). What cannot be had leaves a state that passes every
+ * and settings, take or share the node's arena (arena_pool.h) and, with several nodes, open
+ * a transport for messages (net.h). What cannot be had leaves a state that passes every
  * call on to the MPI below; every such decision is the same on all ranks (agree.h).
  */
 #ifndef TIARA_COMM_COMM_H
@@ -56,9 +56,9 @@ struct tiara_comm {
     struct tiara_exec exec;
     struct tiara_exec between; /* over the column: leaders of small calls */
     struct tiara_run *run, *run_between; /* of both executors */
-    MPI_Comm net; /* private; MPI_COMM_NULL on one node */
-    void *net_obj;
-    uint64_t *agreed; /* [2] what goes into an agreement over it, and comes out */
+    void *net_obj; /* messages to other nodes, by exec.net; NULL: none are needed */
+    uint64_t agreed[2]; /* what an agreement sends, and receives */
+    MPI_Comm apart; /* for tiara_below_agree; MPI_COMM_NULL: the program's */
     struct tiara_cached_plan *plans;
     struct tiara_comm_device device;
 
@@ -71,7 +71,6 @@ struct tiara_comm {
     bool is_aborted;
     int aborted_by;
     uint64_t aborted_in;
-    uint64_t told; /* what this rank told them when it left */
 
     size_t fast_max; /* bytes up to which a native call takes the one-node small path */
     uint32_t digest; /* of the call that runs */

@@ -6,7 +6,9 @@
 #include "base/env.h"
 #include "base/layout.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "mem/mem.h"
+#include "xport/xport.h"
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -36,6 +38,28 @@ static int find_algo(enum tiara_env var, unsigned flags)
     }
     tiara_error("%s is \"%s\": allowed are auto%s%s; auto is used", tiara_env_row(var)->name, name,
         var == TIARA_ENV_ALGO ? " mpi" : "", allowed);
+    return -1;
+}
+
+/* Index of the transport that TIARA_NET names; -1 for "auto", which also stands in for unknown
+ * names. */
+static int find_net(void)
+{
+    const unsigned needed = TIARA_XPORT_MESSAGE | TIARA_XPORT_PROCESSES;
+    const char *name = tiara_env_text(TIARA_ENV_NET);
+    char names[256] = "";
+    struct tiara_text allowed = {names, sizeof(names), 0};
+
+    if (strcmp(name, "auto") == 0)
+        return -1;
+    for (int i = 0; tiara_xport_table[i]; i++) {
+        if ((tiara_xport_table[i]->flags & needed) != needed)
+            continue;
+        if (strcmp(tiara_xport_table[i]->name, name) == 0)
+            return i;
+        tiara_text_add(&allowed, " %s", tiara_xport_table[i]->name);
+    }
+    tiara_error("TIARA_NET is \"%s\": allowed are auto%s; auto is used", name, names);
     return -1;
 }
 
@@ -92,6 +116,7 @@ static void read_config(void)
     else
         config.algo = find_algo(TIARA_ENV_ALGO, ~0u);
     config.inter = find_algo(TIARA_ENV_INTER, TIARA_ALGO_FLAT);
+    config.net = find_net();
     config.leaders = (int32_t)tiara_env_value(TIARA_ENV_LEADERS);
     config.slots = (int32_t)tiara_env_value(TIARA_ENV_SLOTS);
     config.spin = (int32_t)tiara_env_value(TIARA_ENV_SPIN);

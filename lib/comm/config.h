@@ -14,6 +14,7 @@ struct tiara_config {
     int32_t inter; /* index; -1 auto */
     int32_t leaders, slots, spin, reproducible, shm, cma;
     int32_t cuda_map, progress; /* enum tiara_progress_choice */
+    int32_t net, unused; /* index in tiara_xport_table; -1 auto */
     int64_t chunk, one_shot, shm_budget, cuda_cell;
     int64_t warn_us, timeout_us;
 };

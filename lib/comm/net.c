@@ -1,75 +1,76 @@
 /*
- * A private communicator for messages and agreements between nodes, and the transport on it.
+ * The transport of messages between nodes, chosen from the table by what it can do.
  */
 #include "comm/net.h"
 #include "base/alloc.h"
 #include "base/log.h"
+#include "comm/agree.h"
 #include "comm/comm.h"
+#include "xport/mpi_comm.h"
 
-/* How many low bits of a tag this MPI lets messages use. */
-static uint32_t tag_bits(MPI_Comm comm)
+static enum tiara_err allgather(void *arg, const void *in, void *out, size_t bytes)
 {
-    int *top, flag = 0;
-    uint32_t bits = 15;
+    const struct tiara_comm *c = arg;
 
-    if (PMPI_Comm_get_attr(comm, MPI_TAG_UB, &top, &flag) == MPI_SUCCESS && flag)
-        while (bits < 30 && ((int64_t)1 << (bits + 1)) - 1 <= *top)
-            bits++;
-    return bits;
+    return tiara_agree_exchange(c->comm, in, out, bytes);
 }
 
-/* No duplicate of the program's communicator: that would run the copy functions of the program's
- * attributes. */
-static int create_net(struct tiara_comm *c)
+/* Opens @row for all ranks of @c, or for none. Collective. */
+static enum tiara_err open_row(struct tiara_comm *c, const struct tiara_xport *row)
 {
-    MPI_Errhandler handler;
-    MPI_Group members;
-    int rc;
+    struct tiara_xport_group group = {
+        .rank = c->rank, .size = c->size, .allgather = allgather, .arg = c, .params = &c->comm};
+    struct tiara_xport_head *head = tiara_alloc(1, row->size);
+    enum tiara_err err = tiara_agree_setup_ready(c->comm, head != NULL);
 
-    PMPI_Comm_get_errhandler(c->comm, &handler);
-    PMPI_Comm_set_errhandler(c->comm, MPI_ERRORS_RETURN);
-    rc = PMPI_Comm_group(c->comm, &members);
-    if (rc == MPI_SUCCESS) {
-        rc = PMPI_Comm_create(c->comm, members, &c->net);
-        PMPI_Group_free(&members);
+    if (err == TIARA_ERR_UNSUPPORTED)
+        err = TIARA_ERR_NOMEM;
+    if (err == TIARA_OK)
+        err = row->open(head, &group, 0);
+    if (err != TIARA_OK) {
+        tiara_free(head);
+        return err;
     }
-    PMPI_Comm_set_errhandler(c->comm, handler);
-    PMPI_Errhandler_free(&handler);
-    if (rc != MPI_SUCCESS)
-        c->net = MPI_COMM_NULL;
-    return rc;
+    /* Twins end when a rank happens to come by, others in the program's MPI_Comm_free. */
+    head->end = c->twin ? TIARA_XPORT_END_ALONE : TIARA_XPORT_END_TOGETHER;
+    c->net_obj = head;
+    c->exec.net = c->between.net = row;
+    c->exec.net_obj = c->between.net_obj = head;
+    c->exec.tag_bits = c->between.tag_bits = head->tag_bits;
+    return TIARA_OK;
+}
+
+/* A transport that cannot be had here leaves the next one; any other error ends the set-up. */
+static bool is_refused(enum tiara_err err)
+{
+    return err == TIARA_ERR_UNSUPPORTED || err == TIARA_ERR_NOSPACE || err == TIARA_ERR_SYS;
 }
 
 enum tiara_err tiara_net_open(struct tiara_comm *c)
 {
-    struct tiara_xport_group group = {.rank = c->rank, .size = c->size, .params = &c->net};
-    enum tiara_err err;
+    const unsigned needed = TIARA_XPORT_MESSAGE | TIARA_XPORT_NODES;
+    int asked = c->config.net;
+    enum tiara_err err = TIARA_ERR_UNSUPPORTED;
 
-    if (create_net(c) != MPI_SUCCESS) {
-        tiara_warn(
-            "MPI has no further communicator for one of %d ranks, whose calls go to it", c->size);
-        return TIARA_ERR_UNSUPPORTED;
-    }
-    PMPI_Comm_set_errhandler(c->net, MPI_ERRORS_RETURN);
-    c->agreed = tiara_alloc(2, sizeof(*c->agreed));
-    c->net_obj = tiara_alloc(1, tiara_xport_mpi.size);
-    err = c->agreed && c->net_obj ? tiara_xport_mpi.open(c->net_obj, &group, 0) : TIARA_ERR_NOMEM;
-    c->exec.net = c->between.net = &tiara_xport_mpi;
-    c->exec.net_obj = c->between.net_obj = c->net_obj;
-    c->exec.tag_bits = c->between.tag_bits = tag_bits(c->net);
+    if (asked >= 0)
+        err = open_row(c, tiara_xport_table[asked]);
+    if (asked >= 0 && is_refused(err) && c->rank == 0)
+        tiara_warn("not all of %d ranks can use %s for messages (TIARA_LOG=debug says why)",
+            c->size, tiara_xport_table[asked]->name);
+    for (int i = 0; is_refused(err) && tiara_xport_table[i]; i++)
+        if ((tiara_xport_table[i]->flags & needed) == needed && i != asked)
+            err = open_row(c, tiara_xport_table[i]);
+    if (err == TIARA_OK && c->device.possible && !c->twin &&
+        tiara_xport_mpi_comm(c->comm, &c->apart) != MPI_SUCCESS)
+        c->apart = MPI_COMM_NULL;
     return err;
 }
 
 void tiara_net_close(struct tiara_comm *c)
 {
-    bool is_quiet = c->state.phase != TIARA_COMM_REVOKED && c->agreed;
-
     if (c->net_obj)
-        tiara_xport_mpi.close(c->net_obj);
+        c->exec.net->close(c->net_obj);
     tiara_free(c->net_obj);
-    tiara_free(c->agreed);
-    /* A message that comes after its communicator was freed could be taken for one of the next
-     * communicator. */
-    if (c->net != MPI_COMM_NULL && is_quiet)
-        PMPI_Comm_free(&c->net);
+    if (c->apart != MPI_COMM_NULL)
+        PMPI_Comm_free(&c->apart);
 }

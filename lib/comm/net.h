@@ -1,6 +1,6 @@
 /*
- * What a communicator needs between nodes, and for flat plans on one: a private communicator, and a
- * transport on it.
+ * What a communicator needs between nodes, and for flat plans on one: a transport of messages that
+ * reaches all of them.
  */
 #ifndef TIARA_COMM_NET_H
 #define TIARA_COMM_NET_H
@@ -10,11 +10,12 @@
 struct tiara_comm;
 
 /*
- * Makes the private communicator, the only one that Tiara makes and keeps, and opens the transport
- * of messages. Collective; the caller agrees on the result. Errors: TIARA_ERR_UNSUPPORTED
- * (MPI has none left), TIARA_ERR_NOMEM, TIARA_ERR_MPI.
+ * Opens the transport that TIARA_NET names, else the first of the table that reaches all nodes and
+ * can be opened on all ranks. Collective; the caller agrees on the result. Errors:
+ * TIARA_ERR_UNSUPPORTED (there is none), TIARA_ERR_NOMEM, TIARA_ERR_MPI.
  */
 TIARA_MUST_USE enum tiara_err tiara_net_open(struct tiara_comm *c);
+/* Local, but for a state that is freed with its communicator. */
 void tiara_net_close(struct tiara_comm *c);
 
 #endif

@@ -33,10 +33,11 @@ static enum tiara_err vote(struct tiara_node_memory *m, enum tiara_err mine)
 static enum tiara_err open_sizes(struct tiara_node_memory *m, const struct tiara_xport_group *group,
     const size_t *cells, int ncells)
 {
+    const struct tiara_xport *row = tiara_xport_find(TIARA_XPORT_EXPOSE | TIARA_XPORT_PROCESSES);
     enum tiara_err err = TIARA_ERR_NOSPACE;
 
     for (int i = 0; i < ncells && err == TIARA_ERR_NOSPACE; i++) {
-        err = vote(m, tiara_arena_open(m->arena, &tiara_xport_shm, group, cells[i]));
+        err = vote(m, tiara_arena_open(m->arena, row, group, cells[i]));
         if (err != TIARA_OK)
             tiara_arena_close(m->arena);
     }
@@ -46,18 +47,19 @@ static enum tiara_err open_sizes(struct tiara_node_memory *m, const struct tiara
 /* Single copy, where it is asked for and allowed on every node. */
 static enum tiara_err open_cma(struct tiara_node_memory *m, const struct tiara_xport_group *group)
 {
+    const struct tiara_xport *row = tiara_xport_find(TIARA_XPORT_PULL | TIARA_XPORT_PROCESSES);
     enum tiara_err err;
 
-    m->cma = tiara_alloc(1, tiara_xport_cma.size);
+    m->cma = tiara_alloc(1, row->size);
     err = vote(m, m->cma ? TIARA_OK : TIARA_ERR_NOMEM);
     if (err == TIARA_OK)
-        err = vote(m, tiara_xport_cma.open(m->cma, group, 0));
+        err = vote(m, row->open(m->cma, group, 0));
     if (err == TIARA_OK)
         return TIARA_OK;
     if (m->c->rank == 0)
         tiara_warn("single copy between processes is not allowed here; cells are used");
     if (m->cma)
-        tiara_xport_cma.close(m->cma);
+        row->close(m->cma);
     tiara_free(m->cma);
     m->cma = NULL;
     return err == TIARA_ERR_MPI ? err : TIARA_OK;

@@ -25,14 +25,24 @@ static enum tiara_err judge_abort(const struct tiara_comm *c)
     return TIARA_ERR_PEER;
 }
 
+/*
+ * What a rank says to its column when it leaves a call: four kinds of giving up, with the lowest
+ * bits of the call's number, which is at most one away from the present one; or that the call is
+ * the MPI's.
+ */
+enum {
+    ABORT_KINDS = 4, /* 0 .. 3 */
+    LEAVE_KIND
+};
+
 /* Kept, since several waits may come to an end by it before the call does. */
-static enum tiara_err take_abort(struct tiara_comm *c, int from, uint32_t tag)
+static enum tiara_err take_abort(struct tiara_comm *c, int from, unsigned kind)
 {
-    if (PMPI_Recv(&c->aborted_in, sizeof(c->aborted_in), MPI_BYTE, from, (int)tag, c->net,
-            MPI_STATUS_IGNORE) != MPI_SUCCESS)
-        return TIARA_ERR_MPI;
+    uint64_t present = c->arena ? c->arena->call : c->ncalls;
+
     c->is_aborted = true;
     c->aborted_by = from;
+    c->aborted_in = present + 1 - (present + 1 - kind) % ABORT_KINDS;
     return judge_abort(c);
 }
 
@@ -42,10 +52,12 @@ static enum tiara_err judge_message(struct tiara_comm *c, int from, uint32_t tag
     uint32_t bits = c->exec.tag_bits, window = (1u << tiara_exec_seq_bits(bits)) - 1;
     uint32_t age = (uint32_t)(c->exec.chunk_seq - tag) & window;
 
-    if (tag == TIARA_EXEC_TAG_ABORT(bits))
-        return take_abort(c, from, tag);
-    if (tag == TIARA_EXEC_TAG_LEAVE(bits))
+    if (tag >= tiara_xport_control(bits, TIARA_XPORT_CONTROLS))
+        return TIARA_OK; /* of an agreement, which the sender waits in */
+    if (tag >= tiara_xport_control(bits, LEAVE_KIND))
         return TIARA_ERR_UNSUPPORTED;
+    if (tag >= tiara_xport_control(bits, 0))
+        return take_abort(c, from, tag - tiara_xport_control(bits, 0));
     /* Messages of later calls may wait; one of a chunk that has been started here must be of this
      * call. */
     if (age == 0 || age > TIARA_SLOTS || tag == tiara_exec_tag(bits, tag & window, c->digest))
@@ -62,30 +74,27 @@ enum tiara_err tiara_watch_net(struct tiara_comm *c)
     enum tiara_err err = c->is_aborted ? judge_abort(c) : TIARA_OK;
 
     for (int node = 0; node < c->layout.nnodes && err == TIARA_OK; node++) {
-        int flag = 0, peer = c->column[node];
-        MPI_Status status;
+        int peer = c->column[node];
+        uint32_t tag;
 
-        if (peer >= 0 && peer != c->rank &&
-            PMPI_Iprobe(peer, MPI_ANY_TAG, c->net, &flag, &status) == MPI_SUCCESS && flag)
-            err = judge_message(c, peer, (uint32_t)status.MPI_TAG);
+        if (peer >= 0 && peer != c->rank && c->exec.net->probe(c->net_obj, peer, &tag))
+            err = judge_message(c, peer, tag);
     }
     return err;
 }
 
 void tiara_watch_tell(struct tiara_comm *c, uint64_t number, bool revoke)
 {
-    uint32_t bits = c->exec.tag_bits;
-    uint32_t tag = revoke ? TIARA_EXEC_TAG_ABORT(bits) : TIARA_EXEC_TAG_LEAVE(bits);
+    struct tiara_xport_head *head = c->net_obj;
+    unsigned kind = revoke ? (unsigned)(number % ABORT_KINDS) : LEAVE_KIND;
+    uint32_t tag = tiara_xport_control(c->exec.tag_bits, kind);
 
-    c->told = number;
+    head->end = TIARA_XPORT_END_BROKEN;
     for (int node = 0; node < c->layout.nnodes; node++) {
         int peer = c->column[node];
-        MPI_Request request;
 
-        if (peer >= 0 && peer != c->rank &&
-            PMPI_Isend(&c->told, sizeof(c->told), MPI_BYTE, peer, (int)tag, c->net, &request) ==
-                MPI_SUCCESS)
-            PMPI_Request_free(&request);
+        if (peer >= 0 && peer != c->rank)
+            (void)!c->exec.net->send(c->net_obj, peer, tag, NULL, 0, NULL);
     }
 }
 

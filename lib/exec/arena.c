@@ -60,7 +60,7 @@ enum tiara_err tiara_arena_open(struct tiara_arena *a, const struct tiara_xport 
     if (err != TIARA_OK)
         return err;
     for (int i = 0; i < a->size; i++) {
-        char *base = xport->base(a->xport_obj, i);
+        char *base = tiara_xport_base(a->xport_obj, i);
         a->ctl[i] = (struct tiara_arena_ctl *)(void *)base;
         a->small[i] = base + PAGE;
         a->cells[i] = base + CELLS_AT;

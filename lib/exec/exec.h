@@ -71,8 +71,7 @@ struct tiara_exec {
 
 /*
  * Tags of messages: the chunk's number, then the call's digest, so that calls that differ never
- * match; the highest bit is left for what a rank sends when it gives a call up, or leaves it for
- * the MPI below.
+ * match; the highest bit is left for control messages (tiara_xport_control).
  */
 static inline uint32_t tiara_exec_seq_bits(uint32_t tag_bits)
 {
@@ -85,8 +84,6 @@ static inline uint32_t tiara_exec_tag(uint32_t tag_bits, uint64_t chunk_seq, uin
     return (uint32_t)(chunk_seq & ((1u << seq_bits) - 1)) | (digest & ((1u << digest_bits) - 1))
                                                                 << seq_bits;
 }
-#define TIARA_EXEC_TAG_ABORT(tag_bits) (1u << ((tag_bits)-1))
-#define TIARA_EXEC_TAG_LEAVE(tag_bits) (TIARA_EXEC_TAG_ABORT(tag_bits) + 1)
 
 /* One call. Where a block of a chunk lies in its buffers: chunk.h. */
 struct tiara_exec_call {

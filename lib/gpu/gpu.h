@@ -13,7 +13,7 @@
  *   staged   chunks go to pinned host memory and back (struct tiara_stage, exec/exec.h), everything
  *            between is the host's; always possible
  *   node     tiara_gpu_node: the node part of the plan in kernels; between nodes device memory
- *            straight to MPI, or through pinned memory
+ *            straight to the transport, or through pinned memory
  *   stream   the same, ordered in the caller's stream
  */
 #ifndef TIARA_GPU_GPU_H

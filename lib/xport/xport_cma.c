@@ -34,6 +34,7 @@ struct card {
 };
 
 struct cma {
+    struct tiara_xport_head head;
     uint64_t word; /* the probe: read by peers during open */
     struct card *cards; /* [size of the group] */
 };
@@ -98,6 +99,8 @@ static void cma_close(void *obj)
 {
     struct cma *x = obj;
 
+    if (x == NULL)
+        return;
     tiara_free(x->cards);
     memset(x, 0, sizeof *x);
 }
@@ -138,7 +141,7 @@ static enum tiara_err cma_pull(void *obj, int peer, uint64_t addr, void *dst, si
 
 const struct tiara_xport tiara_xport_cma = {
     .name = "cma",
-    .flags = TIARA_XPORT_PULL,
+    .flags = TIARA_XPORT_PULL | TIARA_XPORT_PROCESSES,
     .size = sizeof(struct cma),
     .open = cma_open,
     .close = cma_close,

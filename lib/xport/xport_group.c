@@ -1,11 +1,12 @@
 /*
- * Agreement of a group at open, and errno as an error of ours: see xport_priv.h.
+ * Agreement of a group at open, errno as an error of ours, addresses: see xport_priv.h.
  */
 #include "xport/xport_priv.h"
 #include "base/log.h"
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -74,4 +75,16 @@ enum tiara_err tiara_xport_sys_error(int number, const char *format, ...)
     else
         tiara_info("%s: %s", what, strerror(number));
     return err;
+}
+
+socklen_t tiara_xport_address(const char *place, uint64_t name, struct sockaddr_un *address_out)
+{
+    int length;
+
+    *address_out = (struct sockaddr_un){.sun_family = AF_UNIX};
+    length = snprintf(address_out->sun_path, sizeof address_out->sun_path, "%stiara-%016llx",
+        place != NULL ? place : "@", (unsigned long long)name);
+    if (place == NULL)
+        address_out->sun_path[0] = '\0'; /* its name has no end but its length */
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + (size_t)length);
 }

@@ -80,6 +80,7 @@ struct card {
 };
 
 struct inproc {
+    struct tiara_xport_head head;
     int rank;
     int size;
     struct card *cards; /* [size] */
@@ -138,10 +139,13 @@ static enum tiara_err prepare(struct inproc *x, size_t expose_bytes, struct card
 {
     x->cards = tiara_alloc((size_t)x->size, sizeof *x->cards);
     if (expose_bytes > 0)
+        x->head.base = tiara_alloc((size_t)x->size, sizeof *x->head.base);
+    if (expose_bytes > 0)
         card_out->segment = tiara_alloc_aligned(TIARA_XPORT_ALIGN, expose_bytes);
     if (x->rank == 0)
         card_out->hub = hub_create(x->size);
-    if (x->cards == NULL || (expose_bytes > 0 && card_out->segment == NULL) ||
+    if (x->cards == NULL ||
+        (expose_bytes > 0 && (card_out->segment == NULL || x->head.base == NULL)) ||
         (x->rank == 0 && card_out->hub == NULL))
         return TIARA_ERR_NOMEM;
     if (expose_bytes > 0)
@@ -164,11 +168,15 @@ static enum tiara_err inproc_open(
     if (err != TIARA_OK) {
         hub_destroy(card.hub);
         tiara_free(card.segment);
+        tiara_free(x->head.base);
         tiara_free(x->cards);
         memset(x, 0, sizeof *x);
         return err;
     }
     x->hub = x->cards[0].hub;
+    x->head.tag_bits = 30;
+    for (int i = 0; i < x->size && expose_bytes > 0; i++)
+        x->head.base[i] = x->cards[i].segment;
     return TIARA_OK;
 }
 
@@ -203,7 +211,7 @@ static void request_withdraw(struct inproc *x, struct request *r)
 static void inproc_close(void *obj)
 {
     struct inproc *x = obj;
-    struct hub *hub = x->hub;
+    struct hub *hub = x != NULL ? x->hub : NULL;
     bool is_last;
 
     if (hub == NULL)
@@ -223,18 +231,12 @@ static void inproc_close(void *obj)
             tiara_free(x->cards[i].segment);
         hub_destroy(hub);
     }
+    tiara_free(x->head.base);
     tiara_free(x->cards);
     memset(x, 0, sizeof *x);
 }
 
 /* ---- exposed memory ---- */
-
-static void *inproc_base(void *obj, int peer)
-{
-    struct inproc *x = obj;
-
-    return x->cards[peer].segment;
-}
 
 /* One address space: a bad address is the caller's crash. */
 static enum tiara_err inproc_pull(void *obj, int peer, uint64_t addr, void *dst, size_t len)
@@ -294,7 +296,8 @@ static enum tiara_err inproc_send(
     bool eager = len <= EAGER_BYTES;
     struct message *m = tiara_alloc(1, sizeof *m + (eager ? len : 0));
 
-    *req = (struct tiara_xport_req){.len = len, .peer = peer, .done = eager};
+    if (req != NULL)
+        *req = (struct tiara_xport_req){.len = len, .peer = peer, .done = eager};
     if (m == NULL)
         return TIARA_ERR_NOMEM;
     m->tag = tag;
@@ -314,6 +317,7 @@ static enum tiara_err inproc_send(
         r->message = m;
     }
     message_queue(queue_of(x, x->rank, peer), m);
+    x->head.sent++;
     return TIARA_OK;
 }
 
@@ -411,12 +415,13 @@ static void send_test(struct inproc *x, struct tiara_xport_req *req, struct requ
 static enum tiara_err inproc_test(void *obj, struct tiara_xport_req *req)
 {
     struct inproc *x = obj;
-    struct request *r = req->handle[0];
+    struct request *r;
     enum tiara_err err = TIARA_OK;
 
     if (req->done)
         return TIARA_OK;
     progress(x);
+    r = req->handle[0];
     if (r->is_send) {
         send_test(x, req, r);
     } else if (r->is_copied) {
@@ -440,16 +445,37 @@ static void inproc_cancel(void *obj, struct tiara_xport_req *req)
     request_finish(x, req);
 }
 
+static bool inproc_probe(void *obj, int peer, uint32_t *tag_out)
+{
+    struct inproc *x = obj;
+    struct queue *q = queue_of(x, peer, x->rank);
+    const struct message *found;
+
+    progress(x);
+    pthread_mutex_lock(&q->lock);
+    found = q->first;
+    for (const struct message *m = found; m != NULL; m = m->next) {
+        if (tiara_xport_is_control(x->head.tag_bits, m->tag)) {
+            found = m;
+            break;
+        }
+    }
+    if (found != NULL)
+        *tag_out = found->tag;
+    pthread_mutex_unlock(&q->lock);
+    return found != NULL;
+}
+
 const struct tiara_xport tiara_xport_inproc = {
     .name = "inproc",
     .flags = TIARA_XPORT_EXPOSE | TIARA_XPORT_PULL | TIARA_XPORT_MESSAGE,
     .size = sizeof(struct inproc),
     .open = inproc_open,
     .close = inproc_close,
-    .base = inproc_base,
     .pull = inproc_pull,
     .send = inproc_send,
     .recv = inproc_recv,
     .test = inproc_test,
     .cancel = inproc_cancel,
+    .probe = inproc_probe,
 };

@@ -10,6 +10,9 @@
 
 #include "xport/xport.h"
 
+#include <sys/socket.h>
+#include <sys/un.h>
+
 /* Most members of a group that opens a transport with tiara_xport_agree(). */
 #define TIARA_XPORT_GROUP_MAX 4096
 
@@ -20,6 +23,10 @@
  * class: NOSPACE, UNSUPPORTED or SYS. */
 TIARA_MUST_USE enum tiara_err tiara_xport_sys_error(int number, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* The address of a unix socket that is known by @name in the directory @place, which ends with a
+ * slash; NULL: an abstract one. Returns its length. */
+socklen_t tiara_xport_address(const char *place, uint64_t name, struct sockaddr_un *address_out);
 
 /* @bytes rounded up to a multiple of TIARA_XPORT_ALIGN; the caller knows that this does not
  * overflow. */

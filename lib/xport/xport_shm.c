@@ -42,14 +42,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 /* Linux 6.3. Some systems refuse memfds without it; older kernels refuse the flag. */
@@ -75,10 +73,10 @@ struct card {
 };
 
 struct shm {
+    struct tiara_xport_head head; /* base: NULL where not mapped */
     int rank;
     int size;
     size_t file_bytes;
-    void **base; /* [size] NULL where not mapped; NULL: nothing is exposed */
 };
 
 static int memfd_make(void)
@@ -137,7 +135,7 @@ static enum tiara_err own_make(
     if (map == MAP_FAILED)
         return tiara_xport_sys_error(
             errno, "mapping %zu bytes of own shared memory", x->file_bytes);
-    x->base[x->rank] = map;
+    x->head.base[x->rank] = map;
     return TIARA_OK;
 }
 
@@ -161,7 +159,7 @@ static enum tiara_err peer_map(struct shm *x, int peer, int fd)
     if (map == MAP_FAILED)
         return tiara_xport_sys_error(
             errno, "mapping %zu bytes of shared memory of peer %d", x->file_bytes, peer);
-    x->base[peer] = map;
+    x->head.base[peer] = map;
     return TIARA_OK;
 }
 
@@ -169,11 +167,13 @@ static void shm_close(void *obj)
 {
     struct shm *x = obj;
 
-    for (int i = 0; x->base != NULL && i < x->size; i++) {
-        if (x->base[i] != NULL)
-            munmap(x->base[i], x->file_bytes);
+    if (x == NULL)
+        return;
+    for (int i = 0; x->head.base != NULL && i < x->size; i++) {
+        if (x->head.base[i] != NULL)
+            munmap(x->head.base[i], x->file_bytes);
     }
-    tiara_free(x->base);
+    tiara_free(x->head.base);
     memset(x, 0, sizeof *x);
 }
 
@@ -224,27 +224,13 @@ static enum tiara_err proc_take(struct shm *x, struct opening *o)
 
 /* ---- handing over: by sockets ---- */
 
-/* The address of the socket with @name on @way; returns its length. */
-static socklen_t address_make(
-    enum tiara_xport_shm_way way, uint64_t name, struct sockaddr_un *address_out)
-{
-    /* An abstract name begins with a 0, and has no end but its length. */
-    static const char *const before[] = {[TIARA_XPORT_SHM_WAY_ABSTRACT] = "@",
-        [TIARA_XPORT_SHM_WAY_DEV_SHM] = "/dev/shm/",
-        [TIARA_XPORT_SHM_WAY_TMP] = "/tmp/"};
-    int length;
-
-    *address_out = (struct sockaddr_un){.sun_family = AF_UNIX};
-    length = snprintf(address_out->sun_path, sizeof address_out->sun_path, "%stiara-%016llx",
-        before[way], (unsigned long long)name);
-    if (way == TIARA_XPORT_SHM_WAY_ABSTRACT)
-        address_out->sun_path[0] = '\0';
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + (size_t)length);
-}
+/* Where the names of sockets are. */
+static const char *const places[] = {
+    [TIARA_XPORT_SHM_WAY_DEV_SHM] = "/dev/shm/", [TIARA_XPORT_SHM_WAY_TMP] = "/tmp/"};
 
 static enum tiara_err socket_make(struct opening *o, enum tiara_xport_shm_way way)
 {
-    socklen_t length = address_make(way, o->card.name, &o->address);
+    socklen_t length = tiara_xport_address(places[way], o->card.name, &o->address);
 
     if (o->fail != TIARA_XPORT_SHM_FAIL_PEER)
         o->socket = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -283,7 +269,7 @@ static enum tiara_err socket_send(const struct opening *o, enum tiara_xport_shm_
     char byte = 0;
     struct iovec payload = {&byte, 1};
     struct msghdr message = {.msg_name = &to,
-        .msg_namelen = address_make(way, o->cards[peer].name, &to),
+        .msg_namelen = tiara_xport_address(places[way], o->cards[peer].name, &to),
         .msg_iov = &payload,
         .msg_iovlen = 1,
         .msg_control = &control,
@@ -332,7 +318,7 @@ static enum tiara_err socket_take(struct shm *x, const struct opening *o, int fi
         for (int k = first; k < last && fd >= 0 && err == TIARA_OK; k++) {
             int peer = (x->rank + x->size - k) % x->size;
 
-            if (x->base[peer] == NULL && is_card_file(x, &o->cards[peer], fd)) {
+            if (x->head.base[peer] == NULL && is_card_file(x, &o->cards[peer], fd)) {
                 err = peer_map(x, peer, fd);
                 taken++;
                 break;
@@ -371,9 +357,9 @@ static enum tiara_err socket_hand_over(
 /* The local part of open, before the first agreement: tables and the own file. */
 static enum tiara_err prepare(struct shm *x, struct opening *o, size_t expose_bytes)
 {
-    x->base = tiara_alloc((size_t)x->size, sizeof *x->base);
+    x->head.base = tiara_alloc((size_t)x->size, sizeof *x->head.base);
     o->cards = tiara_alloc((size_t)x->size, sizeof *o->cards);
-    if (x->base == NULL || o->cards == NULL)
+    if (x->head.base == NULL || o->cards == NULL)
         return TIARA_ERR_NOMEM;
     if (expose_bytes > INT64_MAX - 2 * TIARA_XPORT_ALIGN) {
         tiara_info("a segment of %zu bytes is more than a file can hold", expose_bytes);
@@ -390,10 +376,10 @@ static enum tiara_err hand_over(struct shm *x, struct opening *o, enum tiara_xpo
 
     err = tiara_xport_agree(o->group, err);
     for (int peer = 0; peer < x->size && err != TIARA_OK; peer++) {
-        if (peer != x->rank && x->base[peer] != NULL)
-            munmap(x->base[peer], x->file_bytes);
+        if (peer != x->rank && x->head.base[peer] != NULL)
+            munmap(x->head.base[peer], x->file_bytes);
         if (peer != x->rank)
-            x->base[peer] = NULL;
+            x->head.base[peer] = NULL;
     }
     return err;
 }
@@ -441,18 +427,10 @@ static enum tiara_err shm_open_group(
     return err;
 }
 
-static void *shm_base(void *obj, int peer)
-{
-    struct shm *x = obj;
-
-    return x->base != NULL ? x->base[peer] : NULL;
-}
-
 const struct tiara_xport tiara_xport_shm = {
     .name = "shm",
-    .flags = TIARA_XPORT_EXPOSE,
+    .flags = TIARA_XPORT_EXPOSE | TIARA_XPORT_PROCESSES,
     .size = sizeof(struct shm),
     .open = shm_open_group,
     .close = shm_close,
-    .base = shm_base,
 };

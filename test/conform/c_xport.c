@@ -1,6 +1,6 @@
 /*
- * Conformance of the transports that need no MPI: inproc with threads as ranks, shm and cma with
- * forked processes as ranks. Then what is special about each: failures that shm must survive,
+ * Conformance of the transports that need no MPI: inproc with threads as ranks, shm, cma and socket
+ * with forked processes as ranks. Then what is special about each: failures that shm must survive,
  * reading from a process that has ended, and requests that are never finished.
  */
 #include "test/harness/expect.h"
@@ -36,10 +36,11 @@ static int run_case(int rank, const struct tiara_xport_group *group, void *arg)
 }
 
 /* Case @i on @row for groups of a few sizes. */
-static void case_assert(const struct tiara_xport *row, enum tiara_suite_ranks ranks, int i)
+static void case_assert(
+    const struct tiara_xport *row, enum tiara_suite_ranks ranks, int descriptors, int i)
 {
     static const int sizes[] = {1, 2, 3, 5};
-    struct run run = {{row, ranks, true}, i};
+    struct run run = {{row, ranks, true, descriptors}, i};
 
     for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
         int failures = ranks == TIARA_SUITE_THREADS ? tiara_threads_run(sizes[k], run_case, &run)
@@ -52,19 +53,25 @@ static void case_assert(const struct tiara_xport *row, enum tiara_suite_ranks ra
 
 START_TEST(test_xport_inproc_conforms)
 {
-    case_assert(&tiara_xport_inproc, TIARA_SUITE_THREADS, _i);
+    case_assert(&tiara_xport_inproc, TIARA_SUITE_THREADS, 0, _i);
 }
 END_TEST
 
 START_TEST(test_xport_shm_conforms)
 {
-    case_assert(&tiara_xport_shm, TIARA_SUITE_PROCESSES, _i);
+    case_assert(&tiara_xport_shm, TIARA_SUITE_PROCESSES, 0, _i);
+}
+END_TEST
+
+START_TEST(test_xport_socket_conforms)
+{
+    case_assert(&tiara_xport_socket, TIARA_SUITE_PROCESSES, 1, _i);
 }
 END_TEST
 
 START_TEST(test_xport_cma_conforms)
 {
-    case_assert(&tiara_xport_cma, TIARA_SUITE_PROCESSES, _i);
+    case_assert(&tiara_xport_cma, TIARA_SUITE_PROCESSES, 0, _i);
 }
 END_TEST
 
@@ -139,10 +146,10 @@ static int rank_shm_way(int rank, const struct tiara_xport_group *group, void *a
     with.params = &params;
     if (!EXPECT(&e, tiara_xport_shm.open(&x, &with, 100) == TIARA_OK))
         return e.failures;
-    memcpy(tiara_xport_shm.base(&x, rank), &mine, sizeof mine);
+    memcpy(tiara_xport_base(&x, rank), &mine, sizeof mine);
     EXPECT(&e, group->allgather(group->arg, &mine, all, sizeof mine) == TIARA_OK);
     for (int peer = 0; peer < group->size; peer++)
-        EXPECT(&e, memcmp(tiara_xport_shm.base(&x, peer), &all[peer], sizeof mine) == 0);
+        EXPECT(&e, memcmp(tiara_xport_base(&x, peer), &all[peer], sizeof mine) == 0);
     EXPECT(&e, tiara_test_count_entries("/dev/shm", "tiara-") == 0);
     EXPECT(&e, tiara_test_count_entries("/tmp", "tiara-0") == 0);
     tiara_xport_shm.close(&x);
@@ -196,7 +203,7 @@ static int rank_shm_futex(int rank, const struct tiara_xport_group *group, void 
     (void)arg;
     if (!EXPECT(&e, tiara_xport_shm.open(&x, group, 100) == TIARA_OK))
         return e.failures;
-    word = tiara_xport_shm.base(&x, 0);
+    word = tiara_xport_base(&x, 0);
     if (rank == 1)
         EXPECT(&e, syscall(SYS_futex, word, FUTEX_WAIT, 0, &patience, NULL, 0) == 0);
     while (rank == 0 && woken == 0 && tiara_test_now() - begin < TIARA_TEST_PATIENCE_S) {
@@ -237,7 +244,7 @@ static int rank_shm_writes(int rank, const struct tiara_xport_group *group, void
     if (!EXPECT(&e, tiara_xport_shm.open(&x, group, 100) == TIARA_OK))
         return e.failures;
     for (int peer = 0; peer < group->size; peer++)
-        EXPECT(&e, is_writable(tiara_xport_shm.base(&x, peer)) == (peer == rank));
+        EXPECT(&e, is_writable(tiara_xport_base(&x, peer)) == (peer == rank));
     tiara_xport_shm.close(&x);
     return e.failures;
 }
@@ -323,6 +330,7 @@ int main(void)
     tcase_add_loop_test(all, test_xport_inproc_conforms, 0, n);
     tcase_add_loop_test(all, test_xport_shm_conforms, 0, n);
     tcase_add_loop_test(all, test_xport_cma_conforms, 0, n);
+    tcase_add_loop_test(all, test_xport_socket_conforms, 0, n);
     tcase_add_test(own, test_xport_shm_failure_on_one_rank_fails_all);
     tcase_add_loop_test(own, test_xport_shm_ways_hand_over, 0, TIARA_XPORT_SHM_NWAYS);
     tcase_add_test(own, test_xport_shm_no_room_is_error);

@@ -35,7 +35,7 @@ static struct tiara_xport_group world_group(void)
 
 static void case_check(const struct tiara_xport *row, bool allocates, int i)
 {
-    struct tiara_xport_suite suite = {row, TIARA_SUITE_MPI, allocates};
+    struct tiara_xport_suite suite = {row, TIARA_SUITE_MPI, allocates, 0};
     struct tiara_xport_group group = world_group();
 
     mt_note("%s: %s", row->name, tiara_xport_suite_name(i));
@@ -102,6 +102,37 @@ START_TEST(test_xport_mpi_more_than_int_max_bytes_arrive)
 }
 END_TEST
 
+/* The number of a new communicator: MPIs give the lowest that is free. */
+static int next_number(void)
+{
+    MPI_Comm comm;
+    int number;
+
+    MPI_Comm_dup(mt_private, &comm);
+    number = (int)MPI_Comm_c2f(comm);
+    MPI_Comm_free(&comm);
+    return number;
+}
+
+/* Ranks that close when they come by have their communicators again in the next open. */
+START_TEST(test_xport_mpi_communicators_are_used_again)
+{
+    struct tiara_xport_group group = world_group();
+    int first = next_number();
+
+    for (int i = 0; i < 200; i++) {
+        void *x = calloc(1, tiara_xport_mpi.size);
+
+        mt_check(tiara_xport_mpi.open(x, &group, 0) == TIARA_OK, "open");
+        ((struct tiara_xport_head *)x)->end = TIARA_XPORT_END_ALONE;
+        tiara_xport_mpi.close(x);
+        free(x);
+    }
+    mt_check(next_number() - first < 20, "%d, then %d", first, next_number());
+    mt_agree();
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
     TCase *tests = mt_begin(&argc, &argv, "xport_mpi", MPI_THREAD_SINGLE);
@@ -110,6 +141,7 @@ int main(int argc, char **argv)
     MPI_Comm_dup(MPI_COMM_WORLD, &transport_comm);
     MPI_Comm_set_errhandler(transport_comm, MPI_ERRORS_RETURN);
     tcase_add_loop_test(tests, test_xport_mpi_conforms, 0, n);
+    tcase_add_test(tests, test_xport_mpi_communicators_are_used_again);
     tcase_add_test(tests, test_xport_mpi_more_than_int_max_bytes_arrive);
     status = mt_end();
     return status;

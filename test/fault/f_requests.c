@@ -8,6 +8,7 @@
 /* tiara-test: mpirun 3 */
 /* tiara-test: mpirun 3 TIARA_WARN=1 TIARA_TIMEOUT=2 TIARA_PROGRESS=call */
 /* tiara-test: mpirun 4 TIARA_WARN=1 TIARA_TIMEOUT=2 TIARA_LAYOUT=2x2 TIARA_PROGRESS=call */
+/* tiara-test: mpirun 4 TIARA_TIMEOUT=2 TIARA_LAYOUT=2x2 TIARA_PROGRESS=call TIARA_NET=socket */
 #include "mpi_run.h"
 #include "mpi_type.h"
 #include "tiara.h"

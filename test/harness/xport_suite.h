@@ -21,6 +21,7 @@ struct tiara_xport_suite {
     const struct tiara_xport *row;
     enum tiara_suite_ranks ranks;
     bool allocates; /* open takes private memory, so that its failure can be tried */
+    int descriptors; /* that an open object holds */
 };
 
 /* How many cases there are, and the name of one. */

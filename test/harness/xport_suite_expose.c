@@ -25,16 +25,16 @@ static void segments_try(struct suite_rank *r, size_t bytes)
     if (x == NULL)
         return;
     for (int peer = 0; peer < r->size; peer++) {
-        const unsigned char *segment = r->row->base(x, peer);
+        const unsigned char *segment = tiara_xport_base(x, peer);
 
         EXPECT(&r->expect, segment != NULL && (uintptr_t)segment % 4096 == 0);
         EXPECT(&r->expect, is_zero(segment, bytes));
     }
     suite_sync(r);
-    suite_fill(r->row->base(x, r->rank), bytes + (unsigned)r->rank, bytes);
+    suite_fill(tiara_xport_base(x, r->rank), bytes + (unsigned)r->rank, bytes);
     suite_sync(r);
     for (int peer = 0; peer < r->size; peer++)
-        EXPECT(&r->expect, suite_holds(r->row->base(x, peer), bytes + (unsigned)peer, bytes));
+        EXPECT(&r->expect, suite_holds(tiara_xport_base(x, peer), bytes + (unsigned)peer, bytes));
     suite_close(r, x);
 }
 
@@ -53,7 +53,7 @@ void suite_expose_nothing(struct suite_rank *r)
     if (x == NULL)
         return;
     for (int peer = 0; peer < r->size; peer++)
-        EXPECT(&r->expect, r->row->base(x, peer) == NULL);
+        EXPECT(&r->expect, tiara_xport_base(x, peer) == NULL);
     suite_close(r, x);
 }
 
@@ -80,14 +80,14 @@ static bool words_hold(const struct flagged *f, int peer, uint64_t round)
 /* One round: write, raise the flag, and read all peers. */
 static bool flags_round(struct suite_rank *r, void *x, uint64_t round)
 {
-    struct flagged *own = r->row->base(x, r->rank);
+    struct flagged *own = tiara_xport_base(x, r->rank);
 
     for (size_t i = 0; i < WORDS; i++)
         own->words[round % 2][i] = tiara_test_bits(r->rank, round * WORDS + i);
     /* [suite.flag] release: the words above */
     tiara_store_release(&own->flag, round);
     for (int peer = 0; peer < r->size; peer++) {
-        const struct flagged *f = r->row->base(x, peer);
+        const struct flagged *f = tiara_xport_base(x, peer);
 
         if (!suite_word_wait(r, &f->flag, round) || !EXPECT(&r->expect, words_hold(f, peer, round)))
             return false;
@@ -114,17 +114,17 @@ void suite_expose_two(struct suite_rank *r)
 
     if (a == NULL || b == NULL)
         return;
-    suite_fill(r->row->base(a, r->rank), 100 + (unsigned)r->rank, 10000);
-    suite_fill(r->row->base(b, r->rank), 200 + (unsigned)r->rank, 70000);
+    suite_fill(tiara_xport_base(a, r->rank), 100 + (unsigned)r->rank, 10000);
+    suite_fill(tiara_xport_base(b, r->rank), 200 + (unsigned)r->rank, 70000);
     suite_sync(r);
     for (int peer = 0; peer < r->size; peer++)
-        EXPECT(&r->expect, suite_holds(r->row->base(a, peer), 100 + (unsigned)peer, 10000));
+        EXPECT(&r->expect, suite_holds(tiara_xport_base(a, peer), 100 + (unsigned)peer, 10000));
     /*
      * Ranks close at different times: what a peer has closed stays readable until one's own close.
      */
     suite_close(r, a);
     for (int peer = 0; peer < r->size; peer++)
-        EXPECT(&r->expect, suite_holds(r->row->base(b, peer), 200 + (unsigned)peer, 70000));
+        EXPECT(&r->expect, suite_holds(tiara_xport_base(b, peer), 200 + (unsigned)peer, 70000));
     suite_close(r, b);
 }
 

@@ -2,9 +2,11 @@
  * Conformance cases about messages. Data depends on sender, receiver, tag, number and index; every
  * buffer lies between guards; every pair of ranks talks, each rank also to itself.
  */
+#include "test/harness/exchange.h"
 #include "test/harness/test.h"
 #include "test/harness/xport_suite_priv.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -252,4 +254,141 @@ void suite_message_cancel(struct suite_rank *r)
         EXPECT(&r->expect, given_up[i] == 0x3c);
     suite_sync(r);
     suite_close(r, x);
+}
+
+/* Probes for a message of @peer until there is one; its tag. */
+static uint32_t probe_wait(struct suite_rank *r, void *x, int peer)
+{
+    double begin = tiara_test_now();
+    uint32_t tag = UINT32_MAX;
+
+    while (!r->row->probe(x, peer, &tag)) {
+        sched_yield();
+        if (tiara_test_now() - begin > TIARA_TEST_PATIENCE_S) {
+            EXPECT(&r->expect, !"a message in time");
+            break;
+        }
+    }
+    return tag;
+}
+
+/* Nothing is there before it is sent; what is there stays until it is received. */
+static void probe_try(struct suite_rank *r, void *x, size_t len)
+{
+    int next = (r->rank + 1) % r->size, last = (r->rank + r->size - 1) % r->size;
+    struct side sends[2], recvs[2];
+    uint32_t tag;
+
+    EXPECT(&r->expect, !r->row->probe(x, last, &tag));
+    suite_sync(r);
+    side_send(r, x, &sends[0], next, 11, 0, len);
+    side_send(r, x, &sends[1], next, 12, 0, len);
+    EXPECT(&r->expect, probe_wait(r, x, last) == 11);
+    EXPECT(&r->expect, probe_wait(r, x, last) == 11);
+    side_recv(r, x, &recvs[0], last, 11, 0, len);
+    side_finish(r, x, &recvs[0]);
+    EXPECT(&r->expect, probe_wait(r, x, last) == 12);
+    side_recv(r, x, &recvs[1], last, 12, 0, len);
+    side_finish(r, x, &recvs[1]);
+    side_finish(r, x, &sends[0]);
+    side_finish(r, x, &sends[1]);
+    EXPECT(&r->expect, !r->row->probe(x, last, &tag));
+    suite_sync(r);
+}
+
+void suite_message_probe(struct suite_rank *r)
+{
+    void *x = suite_open(r, 0);
+
+    if (x == NULL)
+        return;
+    probe_try(r, x, 0);
+    probe_try(r, x, 100);
+    probe_try(r, x, MIB);
+    suite_close(r, x);
+}
+
+/* A control message is seen before others that came first, and needs no request. */
+void suite_message_control(struct suite_rank *r)
+{
+    int next = (r->rank + 1) % r->size, last = (r->rank + r->size - 1) % r->size;
+    void *x = suite_open(r, 0);
+    struct side send, recv;
+    uint32_t control;
+
+    if (x == NULL)
+        return;
+    EXPECT(&r->expect, tiara_xport_tag_bits(x) >= 15 && tiara_xport_tag_bits(x) <= 31);
+    for (unsigned kind = 0; kind < TIARA_XPORT_CONTROLS; kind++) {
+        control = tiara_xport_control(tiara_xport_tag_bits(x), kind);
+        side_send(r, x, &send, next, 21, kind, 50);
+        EXPECT(&r->expect, probe_wait(r, x, last) == 21);
+        suite_sync(r);
+        EXPECT(&r->expect, r->row->send(x, next, control, NULL, 0, NULL) == TIARA_OK);
+        suite_sync(r);
+        while (probe_wait(r, x, last) == 21 && r->expect.failures == 0)
+            sched_yield();
+        EXPECT(&r->expect, probe_wait(r, x, last) == control);
+        side_recv(r, x, &recv, last, control, kind, 0);
+        side_finish(r, x, &recv);
+        side_recv(r, x, &recv, last, 21, kind, 50);
+        side_finish(r, x, &recv);
+        side_finish(r, x, &send);
+        suite_sync(r);
+    }
+    suite_close(r, x);
+}
+
+#define FLOOD 40
+
+/* More than any buffer between two ranks holds, each way at once, before anybody receives. */
+void suite_message_flood(struct suite_rank *r)
+{
+    int next = (r->rank + 1) % r->size, last = (r->rank + r->size - 1) % r->size;
+    struct side *sends = calloc(FLOOD, sizeof *sends), *recvs = calloc(FLOOD, sizeof *recvs);
+    void *x = suite_open(r, 0);
+
+    if (x == NULL || !EXPECT(&r->expect, sends != NULL && recvs != NULL))
+        return;
+    for (unsigned i = 0; i < FLOOD; i++)
+        side_send(r, x, &sends[i], next, i, i, i % 2 ? 4000 : 100000);
+    suite_sync(r);
+    for (unsigned i = FLOOD; i-- > 0;)
+        side_recv(r, x, &recvs[i], last, i, i, i % 2 ? 4000 : 100000);
+    for (unsigned i = 0; i < FLOOD; i++) {
+        side_finish(r, x, &sends[i]);
+        side_finish(r, x, &recvs[i]);
+    }
+    suite_sync(r);
+    suite_close(r, x);
+    free(sends);
+    free(recvs);
+}
+
+/* Objects that are closed when a rank comes by: nobody waits for others, and messages of one are
+ * never taken for another's. */
+void suite_message_alone(struct suite_rank *r)
+{
+    for (unsigned round = 0; round < 4; round++) {
+        void *x[3];
+
+        for (int i = 0; i < 3; i++)
+            x[i] = suite_open(r, 0);
+        for (int i = 0; i < 3 && x[i] != NULL; i++)
+            pairs_try(r, x[i], 10 + round, i % 2 == 0);
+        /* One after the other, and each in an order of its own. */
+        for (int turn = 0; turn < r->size; turn++) {
+            for (int i = 0; i < 3 && turn == r->rank; i++) {
+                struct tiara_xport_head *head = x[(i + r->rank) % 3];
+
+                if (head != NULL) {
+                    head->end = TIARA_XPORT_END_ALONE;
+                    suite_close(r, head);
+                }
+            }
+            suite_sync(r);
+        }
+    }
+    r->row->close(NULL);
+    suite_sync(r);
 }

@@ -64,5 +64,9 @@ void suite_message_order(struct suite_rank *r);
 void suite_message_mismatch(struct suite_rank *r);
 void suite_message_progress(struct suite_rank *r);
 void suite_message_cancel(struct suite_rank *r);
+void suite_message_probe(struct suite_rank *r);
+void suite_message_control(struct suite_rank *r);
+void suite_message_flood(struct suite_rank *r);
+void suite_message_alone(struct suite_rank *r);
 
 #endif

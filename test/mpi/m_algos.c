@@ -24,6 +24,7 @@
  * TIARA_LEADERS=1 */
 /* tiara-test: mpirun 4 TIARA_ALGO=hier TIARA_LAYOUT=3+1 TIARA_INTER=rabenseifner TIARA_LEADERS=2 */
 /* tiara-test: mpirun 6 TIARA_LAYOUT=1+2+3 TIARA_INTER=tree TIARA_CHUNK=4k */
+/* tiara-test: mpirun 6 TIARA_LAYOUT=1+2+3 TIARA_INTER=tree TIARA_CHUNK=4k TIARA_NET=socket */
 /* tiara-test: mpirun 6 TIARA_LAYOUT=2x3:rr TIARA_INTER=ring TIARA_LEADERS=3 TIARA_SLOTS=1 */
 /* tiara-test: mpirun 6 TIARA_LAYOUT=3x2 TIARA_INTER=reduce-bcast TIARA_LEADERS=100 TIARA_SLOTS=8
  * TIARA_CHUNK=2k */

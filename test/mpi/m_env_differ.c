@@ -8,6 +8,7 @@
 /* tiara-test: mpirun 3 TIARA_TEST_VARY=TIARA_ALGO/direct/mpi */
 /* tiara-test: mpirun 4 TIARA_TEST_VARY=TIARA_INTER/ring/tree TIARA_LAYOUT=2x2 */
 /* tiara-test: mpirun 4 TIARA_TEST_VARY=TIARA_LEADERS/1/2 TIARA_LAYOUT=2x2 */
+/* tiara-test: mpirun 4 TIARA_TEST_VARY=TIARA_NET/socket/mpi TIARA_LAYOUT=2x2 */
 /* tiara-test: mpirun 4 TIARA_TEST_VARY=TIARA_SLOTS/1/8 */
 /* tiara-test: mpirun 4 TIARA_TEST_VARY=TIARA_REPRODUCIBLE/0/1 */
 /* tiara-test: mpirun 4 TIARA_TEST_VARY=TIARA_SHM/auto/off */

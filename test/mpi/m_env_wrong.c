@@ -8,6 +8,7 @@
 /* tiara-test: mpirun 4 TIARA_INTER=quux */
 /* tiara-test: mpirun 4 TIARA_LAYOUT=7x7 */
 /* tiara-test: mpirun 4 TIARA_LAYOUT=2y2 */
+/* tiara-test: mpirun 4 TIARA_NET=pigeon */
 /* tiara-test: mpirun 4 TIARA_SLOTS=99 */
 /* tiara-test: mpirun 4 TIARA_SHM=maybe */
 /* tiara-test: mpirun 4 TIARA_SHM=window */

@@ -6,6 +6,7 @@
 /* tiara-test: mpirun 2 */
 /* tiara-test: mpirun 5 */
 /* tiara-test: mpirun 4 TIARA_LAYOUT=2x2 */
+/* tiara-test: mpirun 4 TIARA_LAYOUT=2x2 TIARA_NET=socket */
 /* tiara-test: mpirun 4 TIARA_LAYOUT=2x2:rr */
 /* tiara-test: mpirun 4 TIARA_LAYOUT=1+3 */
 /* tiara-test: mpirun 6 TIARA_LAYOUT=1+2+3 */
@@ -14,6 +15,8 @@
 /* tiara-test: mpirun 2 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 */
 /* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 */
 /* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=2x2 */
+/* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=2x2
+ * TIARA_NET=socket */
 /* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 TIARA_LAYOUT=3+1 */
 /* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 STANDIN_PEERS=none */
 /* tiara-test: mpirun 2 TIARA_TEST_MEMORY=pool */

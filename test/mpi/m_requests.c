@@ -8,6 +8,7 @@
 /* tiara-test: mpirun 4 */
 /* tiara-test: mpirun 5 TIARA_PROGRESS=call */
 /* tiara-test: mpirun 4 TIARA_LAYOUT=2x2 */
+/* tiara-test: mpirun 4 TIARA_LAYOUT=2x2 TIARA_NET=socket */
 /* tiara-test: mpirun 4 TIARA_LAYOUT=2x2 TIARA_PROGRESS=call */
 /* tiara-test: mpirun 4 TIARA_LAYOUT=3+1 TIARA_PROGRESS=call TIARA_REPRODUCIBLE=1 */
 /* tiara-test: mpirun 4 TIARA_LAYOUT=2x2 TIARA_PROGRESS=thread */

@@ -7,6 +7,7 @@
 /* tiara-test: mpirun 3 TIARA_PROGRESS=call */
 /* tiara-test: mpirun 5 */
 /* tiara-test: mpirun 4 TIARA_LAYOUT=2x2 */
+/* tiara-test: mpirun 4 TIARA_LAYOUT=2x2 TIARA_NET=socket */
 /* tiara-test: mpirun 4 TIARA_LAYOUT=2x2 TIARA_PROGRESS=call */
 /* tiara-test: mpirun 4 TIARA_LAYOUT=3+1 TIARA_PROGRESS=thread */
 /* tiara-test: mpirun 3 TIARA_REPRODUCIBLE=1 */

@@ -8,6 +8,7 @@
 /* tiara-test: mpirun 4 TIARA_LAYOUT=1+3 */
 /* tiara-test: mpirun 6 TIARA_LAYOUT=2x3:rr */
 /* tiara-test: mpirun 4 TIARA_LAYOUT=2x2 TIARA_SLOTS=1 TIARA_CHUNK=4k TIARA_TEST_SWEEP=0 */
+/* tiara-test: mpirun 4 TIARA_LAYOUT=2x2 TIARA_NET=socket */
 /* tiara-test: vcluster 2x2 */
 /* tiara-test: mpirun 2 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 */
 /* tiara-test: mpirun 4 TIARA_TEST_MEMORY=device TIARA_TEST_SWEEP=0 */

@@ -64,6 +64,7 @@ START_TEST(test_env_empty_environment_gives_the_defaults)
         {TIARA_ENV_LAYOUT, 0, ""},
         {TIARA_ENV_LEADERS, 0, "0"},
         {TIARA_ENV_LOG, 1, "warn"},
+        {TIARA_ENV_NET, 0, "auto"},
         {TIARA_ENV_ONE_SHOT, 0, "0"},
         {TIARA_ENV_PMPI, 1, "on"},
         {TIARA_ENV_PMPI_AFTER, 8, "8"},
