@@ -81,7 +81,7 @@ static enum tiara_err open_in(
     struct tiara_comm *c, struct tiara_segment *s, int nunits, struct tiara_channel *channel_out)
 {
     uint64_t mine = tiara_comm_serves(s->twin) ? update(s, 0, 0, false) : 0, common = 0;
-    enum tiara_err err = tiara_agree_setup_bits(c->comm, mine, &common);
+    enum tiara_err err = tiara_agree_setup(c->comm, mine, &common);
     int first = find(common, nunits);
 
     if (err != TIARA_OK || first < 0)

@@ -46,39 +46,28 @@ enum tiara_err tiara_agree_exchange(MPI_Comm comm, const void *in, void *out, si
     return complete(&patient, &p);
 }
 
-static enum tiara_err all_and(
-    MPI_Comm comm, struct tiara_wait *wait, const uint64_t *in, uint64_t *out)
-{
-    struct pending p;
-
-    p.rc = PMPI_Iallreduce(in, out, 1, MPI_UINT64_T, MPI_BAND, comm, &p.request);
-    return complete(wait, &p);
-}
-
-enum tiara_err tiara_agree_setup_bits(MPI_Comm comm, uint64_t mine, uint64_t *all_out)
+enum tiara_err tiara_agree_setup(MPI_Comm comm, uint64_t mine, uint64_t *all_out)
 {
     struct tiara_wait patient = {.yields = -1};
+    struct pending p;
+    enum tiara_err err;
 
-    return all_and(comm, &patient, &mine, all_out);
-}
-
-enum tiara_err tiara_agree_setup(MPI_Comm comm, unsigned mine, unsigned *all_out)
-{
-    uint64_t out = 0;
-    enum tiara_err err = tiara_agree_setup_bits(comm, mine, &out);
-
-    *all_out = err == TIARA_OK ? (unsigned)out : 0;
+    *all_out = 0;
+    p.rc = PMPI_Iallreduce(&mine, all_out, 1, MPI_UINT64_T, MPI_BAND, comm, &p.request);
+    err = complete(&patient, &p);
+    if (err != TIARA_OK)
+        *all_out = 0;
     return err;
 }
 
-static enum tiara_err common_ready(enum tiara_err err, unsigned all)
+static enum tiara_err common_ready(enum tiara_err err, uint64_t all)
 {
     return err == TIARA_OK && !(all & TIARA_AGREE_READY) ? TIARA_ERR_UNSUPPORTED : err;
 }
 
 enum tiara_err tiara_agree_setup_ready(MPI_Comm comm, bool ready)
 {
-    unsigned all;
+    uint64_t all;
     enum tiara_err err = tiara_agree_setup(comm, ready ? TIARA_AGREE_READY : 0, &all);
 
     return common_ready(err, all);

@@ -27,18 +27,16 @@ struct tiara_comm;
 
 /*
  * Agrees while @comm is set up, when no call of Tiara's can fail in between: *all_out has the flags
- * that all ranks gave. Collective over @comm, on its collective context, so that no receive of the
- * program can take part of it. Errors: TIARA_ERR_MPI.
+ * that all ranks gave, which may be others than those above. Collective over @comm, on its
+ * collective context, so that no receive of the program can take part of it. Errors: TIARA_ERR_MPI.
  */
-TIARA_MUST_USE enum tiara_err tiara_agree_setup(MPI_Comm comm, unsigned mine, unsigned *all_out);
-/* The same for bits that the caller gives a meaning. */
-TIARA_MUST_USE enum tiara_err tiara_agree_setup_bits(
-    MPI_Comm comm, uint64_t mine, uint64_t *all_out);
+TIARA_MUST_USE enum tiara_err tiara_agree_setup(MPI_Comm comm, uint64_t mine, uint64_t *all_out);
 /* The same for one flag: TIARA_OK when all ranks are @ready, else TIARA_ERR_UNSUPPORTED. */
 TIARA_MUST_USE enum tiara_err tiara_agree_setup_ready(MPI_Comm comm, bool ready);
 /*
- * Agrees inside a call that has begun: in shared memory within a node, else in messages. The call's watchdog may end it, when ranks called differently. Errors:
- * those of the transport and of the wait; the communicator must be revoked.
+ * Agrees inside a call that has begun: in shared memory within a node, else in messages. The call's
+ * watchdog may end it, when ranks called differently. Errors: those of the transport and of the
+ * wait; the communicator must be revoked.
  */
 TIARA_MUST_USE enum tiara_err tiara_agree(struct tiara_comm *c, unsigned mine, unsigned *all_out);
 TIARA_MUST_USE enum tiara_err tiara_agree_ready(struct tiara_comm *c, bool ready);

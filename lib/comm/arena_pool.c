@@ -8,8 +8,8 @@
  * calls of each. A shared arena whose last communicator is freed is kept for the next one, until
  * KEEP others have been.
  *
- * Agreement: whether an arena is reused, and how large a new one may be, is voted on by all ranks
- * of the communicator.
+ * Agreement: whether an arena is reused, and how large a new one may be, is agreed upon by all
+ * ranks of the communicator.
  */
 #include "comm/arena_pool.h"
 #include "base/alloc.h"
@@ -113,16 +113,7 @@ size_t tiara_pool_bytes(void)
     return sum;
 }
 
-/* ---- what a rank brings to the vote ---- */
-
-struct ballot {
-    int32_t have; /* an arena of this group that can be shared */
-    int32_t largest; /* index of the largest cell that the budget allows; NCELL_SIZES: none */
-    uint64_t cell; /* bytes of a cell of the arena that can be shared */
-    int32_t pull; /* it has single copy */
-    uint32_t
-        id; /* which it is: a rank may have freed one of several that its node peers still have */
-};
+/* ---- one that exists, or a new one ---- */
 
 static struct tiara_pool_entry *find(const uint64_t *key, int size)
 {
@@ -169,11 +160,19 @@ static struct tiara_pool_entry *entry_new(
     return e;
 }
 
+static void use(struct tiara_comm *c, struct tiara_pool_entry *e)
+{
+    c->pool = e;
+    c->arena = &e->arena;
+    c->facts.cell_bytes = e->arena.cell_bytes;
+    c->facts.has_pull = e->cma != NULL;
+}
+
 /* Makes a new arena with cells of at most cell_sizes[@from]; leaves c->arena NULL when there is no
  * way. */
-static enum tiara_err make(struct tiara_comm *c, struct tiara_pool_entry *e, int from, char *room)
+static enum tiara_err make(struct tiara_comm *c, struct tiara_pool_entry *e, int from)
 {
-    struct tiara_node_memory memory = {.c = c, .room = room, .arena = &e->arena};
+    struct tiara_node_memory memory = {.c = c, .arena = &e->arena};
     int threads = MPI_THREAD_SINGLE;
     enum tiara_err err = TIARA_ERR_NOSPACE;
 
@@ -198,76 +197,74 @@ static enum tiara_err make(struct tiara_comm *c, struct tiara_pool_entry *e, int
     e->next = pool;
     pool = e;
     pthread_mutex_unlock(&pool_lock);
-    c->pool = e;
-    c->arena = &e->arena;
-    c->facts.cell_bytes = e->arena.cell_bytes;
-    c->facts.has_pull = e->cma != NULL;
+    use(c, e);
     return TIARA_OK;
 }
 
-/* Whether rank @i would share the same arena as the first of its node. */
-static bool is_common(const struct tiara_layout *l, const struct ballot *ballots, int i)
+/*
+ * What a rank says, of which all keep what they have in common: the id of an arena of this group
+ * that can be shared, and its complement, so that an id is left only if it is everybody's; a rank
+ * may have freed one of several that its node peers still have. Then a bit for each size of a cell
+ * that the budget allows in a new one. Ranks with the same arena have the rest of it in common.
+ */
+#define ID_BITS 30
+#define ID_MASK (((uint64_t)1 << ID_BITS) - 1)
+_Static_assert(NCELL_SIZES <= 64 - 2 * ID_BITS, "there is a bit for each size");
+
+static uint64_t word_of(const struct tiara_pool_entry *found, int largest)
 {
-    return ballots[i].id == ballots[tiara_layout_rank(l, l->node_of[i], 0)].id;
+    uint64_t id = found ? found->id & ID_MASK : 0, word = id | (~id & ID_MASK) << ID_BITS;
+
+    for (int i = largest; i < (int)NCELL_SIZES; i++)
+        word |= (uint64_t)1 << (2 * ID_BITS + i);
+    return word;
 }
 
-/* One exchange: do all ranks have an arena to share, and how large may a new one be. */
-static enum tiara_err vote(
-    struct tiara_comm *c, struct ballot mine, char *all, struct ballot *result_out)
+static bool is_same_id(uint64_t word)
 {
-    struct ballot *ballots = (struct ballot *)(void *)all;
-    enum tiara_err err = tiara_agree_exchange(c->comm, &mine, all, sizeof(mine));
+    uint64_t id = word & ID_MASK;
 
-    *result_out = mine;
-    for (int i = 0; err == TIARA_OK && i < c->size; i++) {
-        result_out->have &= ballots[i].have && is_common(&c->layout, ballots, i);
-        result_out->pull &= ballots[i].pull;
-        if (ballots[i].cell < result_out->cell)
-            result_out->cell = ballots[i].cell;
-        if (ballots[i].largest > result_out->largest)
-            result_out->largest = ballots[i].largest;
-    }
-    return err;
+    return id != 0 && (word >> ID_BITS & ID_MASK) == (~id & ID_MASK);
 }
 
-enum tiara_err tiara_pool_take(struct tiara_comm *c, const struct tiara_hello *hello, char *all)
+/* Index of the largest cell that all allow; NCELL_SIZES: none. */
+static int largest_of(uint64_t word)
+{
+    int i = 0;
+
+    while (i < (int)NCELL_SIZES && !(word >> (2 * ID_BITS + i) & 1))
+        i++;
+    return i;
+}
+
+enum tiara_err tiara_pool_take(struct tiara_comm *c, const struct tiara_hello *hello)
 {
     int node = c->layout.node_of[c->rank], size = tiara_layout_local_size(&c->layout, node);
     uint64_t *key = tiara_alloc((size_t)size, sizeof(*key));
     struct tiara_pool_entry *found = NULL, *fresh = NULL;
-    struct ballot ballot = {0};
+    int largest = NCELL_SIZES;
+    uint64_t all;
     enum tiara_err err;
 
     for (int i = 0; key && i < size; i++)
         key[i] = hello[tiara_layout_rank(&c->layout, node, i)].topo.process;
     pthread_mutex_lock(&pool_lock);
-    found = key && !c->twin ? find(key, size) : NULL;
+    found = key && !c->twin && c->config.shm != TIARA_SHM_OFF ? find(key, size) : NULL;
     if (found)
         found->refs++;
     pthread_mutex_unlock(&pool_lock);
     fresh = key ? entry_new(c, hello, key, size) : NULL;
-    ballot.have = found != NULL;
-    ballot.pull = found && found->cma;
-    ballot.cell = found ? found->arena.cell_bytes : 0;
-    ballot.id = found ? found->id : 0;
-    ballot.largest =
-        fresh ? (found ? 0 : largest_cell(size, c->config.shm_budget)) : (int)NCELL_SIZES;
-    if (c->small_only && ballot.largest < (int)NCELL_SIZES - 1)
-        ballot.largest = (int)NCELL_SIZES - 1;
-    if (c->config.shm == TIARA_SHM_OFF)
-        ballot = (struct ballot){.largest = NCELL_SIZES};
-    err = vote(c, ballot, all, &ballot);
-    if (err == TIARA_OK && ballot.have) {
-        c->pool = found;
-        c->arena = &found->arena;
-        c->facts.cell_bytes = ballot.cell;
-        c->facts.has_pull = ballot.pull != 0;
+    if (fresh && c->config.shm != TIARA_SHM_OFF)
+        largest = found ? 0 : largest_cell(size, c->config.shm_budget);
+    if (c->small_only && largest < (int)NCELL_SIZES - 1)
+        largest = (int)NCELL_SIZES - 1;
+    err = tiara_agree_setup(c->comm, word_of(found, largest), &all);
+    if (err == TIARA_OK && is_same_id(all)) {
+        use(c, found);
         found = NULL;
     } else if (err == TIARA_OK && fresh) {
-        err = make(c, fresh, ballot.largest, all);
+        err = make(c, fresh, largest_of(all));
         fresh = NULL;
-    } else if (err == TIARA_OK) {
-        err = ballot.largest == (int)NCELL_SIZES ? TIARA_OK : TIARA_ERR_NOMEM;
     }
     if (found)
         tiara_pool_give(found);

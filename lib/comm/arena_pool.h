@@ -7,8 +7,6 @@
 #include "base/err.h"
 #include <stddef.h>
 
-#define TIARA_GROUP_BYTES 256 /* most bytes that a transport exchanges at a time */
-
 struct tiara_comm;
 struct tiara_hello;
 struct tiara_pool_entry;
@@ -16,13 +14,12 @@ struct tiara_pool_entry;
 /*
  * tiara_pool_take() - the arena of @c's node group: shared with other communicators of the same
  * group, or a new one
- * @room: [size * TIARA_GROUP_BYTES] for the exchanges, borrowed.
  * Collective over @c->comm; the same result everywhere. Sets c->arena (NULL when none could be had)
  * and c->pool.
  * Errors: TIARA_ERR_MPI, TIARA_ERR_NOMEM (then all fall back); lack of shared memory is no error.
  */
 TIARA_MUST_USE enum tiara_err tiara_pool_take(
-    struct tiara_comm *c, const struct tiara_hello *hello, char *room);
+    struct tiara_comm *c, const struct tiara_hello *hello);
 void tiara_pool_give(struct tiara_pool_entry *entry);
 /* The object of the transport cma for the entry's processes; NULL: none. */
 void *tiara_pool_puller(const struct tiara_pool_entry *entry);

@@ -212,7 +212,7 @@ static enum tiara_err equip(struct tiara_comm *c)
     return c->run && c->run_between ? err : TIARA_ERR_NOMEM;
 }
 
-static enum tiara_err set_up(struct tiara_comm *c, struct tiara_hello *hello, char *room)
+static enum tiara_err set_up(struct tiara_comm *c, struct tiara_hello *hello)
 {
     enum tiara_err mine, err;
 
@@ -220,7 +220,7 @@ static enum tiara_err set_up(struct tiara_comm *c, struct tiara_hello *hello, ch
     err = tiara_agree_setup_ready(c->comm, mine == TIARA_OK);
     if (err != TIARA_OK)
         return err;
-    mine = tiara_pool_take(c, hello, room);
+    mine = tiara_pool_take(c, hello);
     mine = tiara_err_first(mine, equip(c));
     return tiara_agree_setup_ready(c->comm, mine == TIARA_OK);
 }
@@ -229,16 +229,15 @@ enum tiara_err tiara_bootstrap(struct tiara_comm *c, MPI_Comm comm)
 {
     size_t size = c ? (size_t)c->size : 1;
     struct tiara_hello *hello = tiara_alloc(size, sizeof(*hello));
-    char *room = tiara_alloc(size, TIARA_GROUP_BYTES);
     enum tiara_err err;
 
     if (c)
         c->topo = tiara_alloc(size, sizeof(*c->topo));
-    err = tiara_agree_setup_ready(comm, c && c->topo && hello && room);
+    err = tiara_agree_setup_ready(comm, c && c->topo && hello);
     if (err != TIARA_OK) {
         err = err == TIARA_ERR_UNSUPPORTED ? TIARA_ERR_NOMEM : err;
     } else {
-        err = set_up(c, hello, room);
+        err = set_up(c, hello);
         if (err == TIARA_ERR_UNSUPPORTED)
             tiara_state_fall_back(c, "a rank could not set up");
         else if (err == TIARA_OK && c->facts.mpi_only)
@@ -247,7 +246,6 @@ enum tiara_err tiara_bootstrap(struct tiara_comm *c, MPI_Comm comm)
             tiara_state_serve(c);
         err = err == TIARA_ERR_UNSUPPORTED ? TIARA_OK : err;
     }
-    tiara_free(room);
     tiara_free(hello);
     return err;
 }

@@ -2,7 +2,7 @@
  * Opening a node's shared memory, on all nodes of a communicator or on none.
  *
  * Each node opens in its own group, so that a node where something fails does not leave another in
- * an exchange; after each try all nodes vote, and go on to the next size together. A window of the
+ * an exchange; after each try all ranks agree, and go on to the next size together. A window of the
  * MPI below would be no further way: freeing it is collective, while an arena is no longer needed
  * when this rank happens to come by.
  */
@@ -17,16 +17,23 @@ static enum tiara_err node_allgather(void *arg, const void *in, void *out, size_
     return tiara_agree_exchange(*(MPI_Comm *)arg, in, out, bytes);
 }
 
-/* The worst of all ranks' results. */
-static enum tiara_err vote(struct tiara_node_memory *m, enum tiara_err mine)
+/* TIARA_OK when it is everybody's; TIARA_ERR_NOSPACE when smaller segments might cure the rest. */
+static enum tiara_err agree(const struct tiara_comm *c, enum tiara_err mine)
 {
-    char in = (char)mine;
-    enum tiara_err err = tiara_agree_exchange(m->c->comm, &in, m->room, 1), worst = TIARA_OK;
+    enum {
+        FINE = 1,
+        CURABLE = 2
+    };
+    uint64_t all;
+    enum tiara_err err = tiara_agree_setup(c->comm,
+        mine == TIARA_OK            ? FINE | CURABLE
+        : mine == TIARA_ERR_NOSPACE ? CURABLE
+                                    : 0,
+        &all);
 
-    for (int i = 0; err == TIARA_OK && i < m->c->size; i++)
-        if (m->room[i] != TIARA_OK && worst != TIARA_ERR_UNSUPPORTED)
-            worst = (enum tiara_err)m->room[i];
-    return tiara_err_first(err, worst);
+    if (err != TIARA_OK || all & FINE)
+        return err;
+    return all & CURABLE ? TIARA_ERR_NOSPACE : TIARA_ERR_UNSUPPORTED;
 }
 
 /* Tries each size of a cell; only lack of room is cured by a smaller one. */
@@ -37,7 +44,7 @@ static enum tiara_err open_sizes(struct tiara_node_memory *m, const struct tiara
     enum tiara_err err = TIARA_ERR_NOSPACE;
 
     for (int i = 0; i < ncells && err == TIARA_ERR_NOSPACE; i++) {
-        err = vote(m, tiara_arena_open(m->arena, row, group, cells[i]));
+        err = agree(m->c, tiara_arena_open(m->arena, row, group, cells[i]));
         if (err != TIARA_OK)
             tiara_arena_close(m->arena);
     }
@@ -51,9 +58,9 @@ static enum tiara_err open_cma(struct tiara_node_memory *m, const struct tiara_x
     enum tiara_err err;
 
     m->cma = tiara_alloc(1, row->size);
-    err = vote(m, m->cma ? TIARA_OK : TIARA_ERR_NOMEM);
+    err = agree(m->c, m->cma ? TIARA_OK : TIARA_ERR_NOMEM);
     if (err == TIARA_OK)
-        err = vote(m, row->open(m->cma, group, 0));
+        err = agree(m->c, row->open(m->cma, group, 0));
     if (err == TIARA_OK)
         return TIARA_OK;
     if (m->c->rank == 0)

@@ -23,7 +23,6 @@ struct tiara_arena;
 
 struct tiara_node_memory {
     struct tiara_comm *c;
-    char *room; /* [size] for votes, borrowed */
     struct tiara_arena *arena; /* zeroed, the caller's */
     void *cma; /* result: object of the transport cma, given; NULL: none */
 };
