@@ -15,9 +15,11 @@
 #include "mpi_type.h"
 #include "tiara.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* What the report says of messages; "" when it does not. */
 static unsigned long long messages_of(MPI_Comm comm, char name[20])
@@ -97,10 +99,45 @@ START_TEST(test_net_outlives_communicators)
 }
 END_TEST
 
+static MPI_Comm watched = MPI_COMM_NULL; /* a communicator of the program's */
+static int nprobes; /* on it */
+
+/* In front of MPI's own, also for the library. */
+int PMPI_Iprobe(int source, int tag, MPI_Comm comm, int *flag, MPI_Status *status)
+{
+    static int (*next)(int, int, MPI_Comm, int *, MPI_Status *);
+    if (!next)
+        *(void **)&next = dlsym(RTLD_NEXT, "PMPI_Iprobe");
+    nprobes += comm == watched;
+    return next(source, tag, comm, flag, status);
+}
+
+/* A program may have promised not to use wildcards on its communicator, and holds to it only if
+ * Tiara does. */
+START_TEST(test_net_never_probes_the_programs_communicators)
+{
+    int flag;
+    MPI_Comm_dup(MPI_COMM_WORLD, &watched);
+    PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, watched, &flag, MPI_STATUS_IGNORE);
+    mt_check(nprobes == 1, "probes are not seen");
+    for (int round = 0; round < 4; round++) {
+        double in = 1, out = 0;
+        if (round % mt_size == mt_rank)
+            usleep(50000); /* the others wait long */
+        TIARA_Allreduce(&in, &out, 1, MPI_DOUBLE, MPI_SUM, watched);
+        mt_check(out == mt_size, "the sum is %g", out);
+    }
+    mt_check(nprobes == 1, "%d probes", nprobes - 1);
+    MPI_Comm_free(&watched);
+    mt_agree();
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
     TCase *tests = mt_begin(&argc, &argv, "m_net", MPI_THREAD_SINGLE);
     tcase_add_test(tests, test_net_serves_calls);
     tcase_add_test(tests, test_net_outlives_communicators);
+    tcase_add_test(tests, test_net_never_probes_the_programs_communicators);
     return mt_end();
 }
