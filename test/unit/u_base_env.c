@@ -68,6 +68,7 @@ START_TEST(test_env_empty_environment_gives_the_defaults)
         {TIARA_ENV_ONE_SHOT, 0, "0"},
         {TIARA_ENV_PMPI, 1, "on"},
         {TIARA_ENV_PMPI_AFTER, 8, "8"},
+        {TIARA_ENV_PMPI_EVERYWHERE, 0, "0"},
         {TIARA_ENV_PROGRESS, 0, "auto"},
         {TIARA_ENV_REPORT, 0, "0"},
         {TIARA_ENV_REPRODUCIBLE, 0, "0"},
