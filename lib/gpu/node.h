@@ -19,7 +19,7 @@
 #include "gpu/cuda.h"
 #include "gpu/gpu.h"
 #include "gpu/segment.h"
-#include "gpu/share.h"
+#include "gpu/import.h"
 
 /* ---- programs: program.c ---- */
 
