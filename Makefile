@@ -284,6 +284,7 @@ lint:
 	$(Q)cd $(srcdir) && scripts/check-includes
 	$(Q)cd $(srcdir) && scripts/check-orders
 	$(Q)cd $(srcdir) && scripts/check-style
+	$(Q)cd $(srcdir) && scripts/check-names
 	$(Q)if [ -e $(B)/libtiara.so ]; then $(srcdir)/scripts/check-symbols $(srcdir) $(B) && $(srcdir)/scripts/check-circles $(srcdir) $(B); \
 		else echo 'check-symbols, check-circles: not checked, as nothing is built yet'; fi
 

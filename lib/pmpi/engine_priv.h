@@ -167,7 +167,7 @@ void tiara_engine_note_first(const struct tiara_engine_args *a);
 
 /* ---- engine_request.c: requests that are the engine's ---- */
 
-/* engine_shadow.c: the second run of a nonblocking call that is verified */
+/* engine_verify.c: the second run of a nonblocking call that is verified */
 struct tiara_engine_shadow;
 
 /*

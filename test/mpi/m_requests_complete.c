@@ -1,5 +1,5 @@
 /*
- * Completion of TIARA_Requests: every call of the Wait and Test kind on lists with null and
+ * Completion of requests: every call of the Wait and Test kind on lists with null and
  * inactive ones, statuses, looking without completing, giving up, empty calls, and wrong arguments.
  */
 /* tiara-test: mpirun 1 */
