@@ -3,8 +3,8 @@
 #   make              libtiara.so, libtiara.a, the programs and their tests' prerequisites, into build/
 #   make help         all targets
 #
-# Settings come from build/config.mk, which ./configure writes; `make` runs configure when it has not been run. A word on
-# the command line wins: make CFLAGS=-O3. Out of tree, configure leaves a two-line Makefile that sets srcdir and
+# Settings come from build/config.mk, which ./configure writes; `make` runs configure when it has not been run. A word
+# on the command line wins: make CFLAGS=-O3. Out of tree, configure leaves a two-line Makefile that sets srcdir and
 # includes this one. A new source file needs no line here: sources are found by name, modules by the list below.
 
 srcdir ?= .
@@ -36,8 +36,8 @@ COMPILE = $(CC) $(BASE_FLAGS) $(EXTRA_FLAGS) $(CPPFLAGS) $(MPI_CFLAGS) $(CFLAGS)
 LINK = $(CC) $(CFLAGS) $(SANITIZE_FLAGS) -pthread $(LDFLAGS)
 LINK_LIBS = $(HWLOC_LIBS) $(MPI_LIBS) $(LIBS) -ldl -lm
 
-# Kernels: one binary for each architecture, and PTX for those to come. --fmad=false as -ffp-contract=off above. Guards of static
-# variables in nvcc's host code would need the C++ runtime.
+# Kernels: one binary for each architecture, and PTX for those to come. --fmad=false as -ffp-contract=off above. Guards
+# of static variables in nvcc's host code would need the C++ runtime.
 CUDA_PTX := $(or $(lastword $(CUDA_ARCHS)),80)
 GENCODE := $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX)
 COMPILE_CUDA = $(NVCC) -ccbin $(firstword $(CXX)) -std=c++17 -O3 --fmad=false --threads 2 $(NVCC_FLAGS) $(GENCODE) -Xcompiler -fPIC,-fno-threadsafe-statics \
@@ -191,7 +191,8 @@ $(CUDA_SO): $(CUDA_OBJ) $(KERNEL_OBJ) $(LIB_A) $(srcdir)/lib/libtiara-cuda.map
 $(B)/libtiara-cuda.so: $(CUDA_SO)
 	$(Q)ln -sf $(<F) $(B)/libtiara-cuda.so.$(SOVERSION) && ln -sf libtiara-cuda.so.$(SOVERSION) $@
 
-# Programs and tests hold the library itself: they run from the build tree without an rpath, and installed without ldconfig.
+# Programs and tests hold the library itself: they run from the build tree without an rpath, and installed without
+# ldconfig.
 $(B)/tiara-%: $(B)/bench/tiara-%.o $(BENCH_A) $(LIB_A)
 	$(call say,LINK  $(@F))
 	$(Q)$(LINK) -o $@ $^ $(LINK_LIBS)
