@@ -92,11 +92,16 @@ GPU_PROGRAM_BIN := $(if $(filter yes,$(HAVE_CUDA)),$(B)/tiara-kernels)
 BENCH_OBJ := $(call objects,$(sort $(wildcard $(srcdir)/bench/bench_*.c)))
 BENCH_A := $(B)/bench/libbench.a
 
-HARNESS_OBJ := $(call objects,$(sort $(wildcard $(srcdir)/test/harness/*.c)))
+# What tests share: the harness, and the helpers of each kind, which have a header of their own beside the tests.
+HELPER_SRC := $(wildcard $(patsubst %.h,%.c,$(wildcard $(TEST_KINDS:%=$(srcdir)/test/%/*.h))))
+ifneq ($(HAVE_CUDA),yes)
+HELPER_SRC := $(filter-out $(srcdir)/test/cuda/%,$(HELPER_SRC))
+endif
+HARNESS_OBJ := $(call objects,$(sort $(wildcard $(srcdir)/test/harness/*.c) $(HELPER_SRC)))
 HARNESS_A := $(B)/test/libharness.a
 # In the place of Tiara, for programs that are linked without it.
 PLAIN_OBJ := $(B)/test/harness/plain/no_tiara.o
-TEST_OBJ := $(call objects,$(sort $(wildcard $(TEST_KINDS:%=$(srcdir)/test/%/*.c))))
+TEST_OBJ := $(filter-out $(HARNESS_OBJ),$(call objects,$(sort $(wildcard $(TEST_KINDS:%=$(srcdir)/test/%/*.c)))))
 ifneq ($(HAVE_CUDA),yes)
 TEST_OBJ := $(filter-out $(B)/test/cuda/%,$(TEST_OBJ))
 endif
@@ -243,9 +248,9 @@ $(filter $(patsubst $(srcdir)/%.F,$(B)/%,$(wildcard $(srcdir)/test/pmpi/*.F)),$(
 $(filter-out $(CUDA_TEST_BIN) $(KERNEL_TEST_BIN) $(PMPI_TEST_BIN),$(TEST_BIN)): %: %.o $(HARNESS_A) $(LIB_A)
 	$(call say,LINK  $(@:$(B)/%=%))
 	$(Q)$(LINK) -o $@ $< $(HARNESS_A) $(LIB_A) $(CHECK_LIBS) $(LINK_LIBS)
-$(CUDA_TEST_BIN): %: %.o $(GPU_A) $(HARNESS_A) $(LIB_A)
+$(CUDA_TEST_BIN): %: %.o $(HARNESS_A) $(GPU_A) $(LIB_A)
 	$(call say,LINK  $(@:$(B)/%=%))
-	$(Q)$(LINK) -o $@ $< $(GPU_A) $(HARNESS_A) $(LIB_A) $(CHECK_LIBS) $(CUDA_LIBS) $(LINK_LIBS)
+	$(Q)$(LINK) -o $@ $< $(HARNESS_A) $(GPU_A) $(LIB_A) $(CHECK_LIBS) $(CUDA_LIBS) $(LINK_LIBS)
 $(KERNEL_TEST_BIN): %: %.o $(ON_CPU_OBJ) $(HARNESS_A) $(LIB_A)
 	$(call say,LINK  $(@:$(B)/%=%))
 	$(Q)$(CXX) $(CXXFLAGS) $(SANITIZE_FLAGS) -pthread $(LDFLAGS) -o $@ $< $(ON_CPU_OBJ) $(HARNESS_A) $(LIB_A) $(CHECK_LIBS) $(LINK_LIBS)

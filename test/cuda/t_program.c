@@ -6,11 +6,13 @@
  * early, and nothing is stuck. What the plan says is read from the plan, and not from the tables.
  */
 #include "algo/algo.h"
+#include "base/alloc.h"
 #include "gpu/node.h"
 #include "test/harness/test.h"
 #include "test/plan/plan_set.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* ---- the world ---- */
 

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "test/plan/proof.h"
 #include <math.h>
+#include <stdio.h>
 
 #define TIMEOUT_S 300
 

@@ -3,8 +3,11 @@
  * orders. Besides the proof of every plan: a rank reads its left neighbour only, and that exactly
  * as often as a ring must.
  */
+#include "base/alloc.h"
 #include "test/plan/interpret.h"
 #include "test/plan/proof.h"
+#include <stdio.h>
+#include <stdlib.h>
 
 #define TIMEOUT_S 300
 

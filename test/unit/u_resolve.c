@@ -11,6 +11,7 @@
 #include "test/harness/test.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define NOTHING (-1)
 #define ON_ITS_WAY (-2) /* a receive was posted here */

@@ -10,6 +10,8 @@
 #include "exec/exec.h"
 #include "test/harness/test.h"
 #include "test/plan/proof.h"
+#include <stdio.h>
+#include <string.h>
 
 #define NCASES 6000
 #define MAX_PROVED 1024
