@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     MAX_N = 70000,
@@ -125,7 +126,7 @@ static size_t size_of(int type)
 
 static bool has_oper(int type, int oper)
 {
-    return is_defined(host_type[type], host_oper[oper]);
+    return oracle_is_defined(host_type[type], host_oper[oper]);
 }
 
 /* ---- data: a third edge values, a third small numbers, a third random bits ---- */
@@ -158,10 +159,10 @@ static uint64_t small_bits(int type, int value)
     double f64 = f32;
     uint64_t bits = 0;
 
-    if (is_fp8(host_type[type]))
-        return fp8_encode(host_type[type], f64);
-    if (is_half(host_type[type]))
-        return half_encode(half_format(host_type[type]), f64);
+    if (oracle_is_fp8(host_type[type]))
+        return oracle_fp8_encode(host_type[type], f64);
+    if (oracle_is_half(host_type[type]))
+        return oracle_half_encode(oracle_half_format(host_type[type]), f64);
     if (type == TIARA_KERNEL_F32)
         memcpy(&bits, &f32, sizeof(f32));
     else if (type == TIARA_KERNEL_F64)
@@ -389,7 +390,7 @@ START_TEST(test_average_divides_as_the_host_does)
     for (size_t r = 0; r < LENGTH(ranks); r++)
         /* Of one source also NaNs with a payload come here; what becomes of a small float's the
          * oracle does not know. */
-        for (t.nsrc = is_half(host_type[t.type]) ? 2 : 1; t.nsrc <= 3; t.nsrc++) {
+        for (t.nsrc = oracle_is_half(host_type[t.type]) ? 2 : 1; t.nsrc <= 3; t.nsrc++) {
             t.finish_ranks = ranks[r];
             for (int k = 0; k <= MAX_SRC; k++)
                 t.skew[k] = tiara_test_random_below(&random, SPREAD);
