@@ -5,7 +5,7 @@
  * t_cudart_order.c has streams, events and kernels, t_cudart_graph.c captures, t_cudart_ipc.c what
  * crosses processes.
  */
-#include "test/cuda/cudart/check.h"
+#include "test/cuda/t_cudart_check.h"
 #include <cuda.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /*
  * The stand-in for the CUDA runtime: stream capture and graphs, and what breaks a capture.
  */
-#include "test/cuda/cudart/check.h"
+#include "test/cuda/t_cudart_check.h"
 
 static void count_call(void *arg)
 {

@@ -5,7 +5,7 @@
  * Ranks are processes, each with the device of its number; handles go through an exchange, as in
  * the library's set-up.
  */
-#include "test/cuda/cudart/check.h"
+#include "test/cuda/t_cudart_check.h"
 #include "kernels/kernels.h"
 #include "test/harness/procs.h"
 #include <cuda.h>

@@ -4,7 +4,7 @@
  * A gate holds a stream, so that what must wait is seen not to have happened, and what need not is
  * waited for.
  */
-#include "test/cuda/cudart/check.h"
+#include "test/cuda/t_cudart_check.h"
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
