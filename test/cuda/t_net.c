@@ -8,6 +8,7 @@
 #include "test/cuda/t_scene.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #define CELL_BYTES ((size_t)65536)
 
