@@ -465,7 +465,6 @@ int main(void)
     TCase *tcase = tcase_create("fold");
 
     seed = tiara_test_seed();
-    tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, test_fold_every_pair_equals_oracle, 0, TIARA_NTYPE);
     tcase_add_test(tcase, test_fold_any_misalignment_equals_oracle);
     tcase_add_test(tcase, test_fold_pieces_by_mixed_rows_equal_the_whole);

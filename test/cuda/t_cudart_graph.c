@@ -170,7 +170,6 @@ int main(void)
     tcase_add_loop_test(capture, test_capture_is_broken_by, 0, 7);
     tcase_add_test(capture, test_capture_by_mode_allows);
     tcase_add_test(capture, test_capture_ends_as_it_should);
-    tcase_set_timeout(capture, 60);
     suite_add_tcase(suite, capture);
     return tiara_test_run(suite, CK_FORK_GETENV);
 }

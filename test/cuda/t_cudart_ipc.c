@@ -421,7 +421,6 @@ int main(void)
     tcase_add_test(ipc, test_ipc_event_orders_processes);
     tcase_add_loop_test(ipc, test_vmm_memory_is_shared, 0, 3);
     tcase_add_test(ipc, test_kernels_reach_other_processes);
-    tcase_set_timeout(ipc, 100);
     suite_add_tcase(suite, ipc);
     return tiara_test_run(suite, CK_FORK_GETENV);
 }

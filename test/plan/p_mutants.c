@@ -274,7 +274,6 @@ int main(void)
     Suite *suite = suite_create("plan mutants");
     TCase *tcase = tcase_create("mutants");
 
-    tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, test_mutants_directed_are_refused, 0, (int)PLAN_NSAMPLES);
     tcase_add_loop_test(tcase, test_mutants_weaker_dependencies_are_refused, 0, (int)PLAN_NSAMPLES);
     tcase_add_test(tcase, test_mutants_random_accepted_ones_are_right);

@@ -9,8 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define TIMEOUT_S 300
-
 /* Number @i of the rank counts to prove: 1 .. 33, and some larger ones. */
 static const int large_counts[] = {64, 127, 128};
 #define NCOUNTS (33 + (int)(sizeof(large_counts) / sizeof(large_counts[0])))
@@ -298,7 +296,6 @@ int main(void)
     Suite *suite = suite_create("plans of rings inside nodes");
     TCase *tcase = tcase_create("proofs");
 
-    tcase_set_timeout(tcase, TIMEOUT_S);
     tcase_add_loop_test(tcase, test_node_ring_any_rank_count_and_order_is_proved, 0, NCOUNTS);
     tcase_add_test(tcase, test_node_ring_folds_along_the_ring);
     tcase_add_loop_test(tcase, test_hier_with_rings_every_layout_and_order_is_proved, 0, NLAYOUTS);

@@ -422,7 +422,6 @@ int main(void)
     Suite *suite = suite_create("ranks");
     TCase *tcase = tcase_create("faults");
 
-    tcase_set_timeout(tcase, 0);
     tcase_add_loop_test(tcase, test_mismatch_on_any_path_is_seen, 0, NPATHS);
     tcase_add_test(tcase, test_mismatch_of_small_slots_and_a_plan_is_seen);
     tcase_add_test(tcase, test_mismatch_in_a_hierarchy_is_seen_on_its_node);

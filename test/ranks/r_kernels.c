@@ -485,7 +485,6 @@ int main(void)
     TCase *tcase = tcase_create("kernels");
 
     seed = tiara_test_seed();
-    tcase_set_timeout(tcase, 0);
     tcase_add_loop_test(tcase, test_exec_any_plan_computes_call_after_call, 1, MAX_RANKS + 1);
     tcase_add_test(tcase, test_exec_few_elements_computes);
     tcase_add_test(tcase, test_exec_ops_on_several_blocks);

@@ -486,7 +486,6 @@ int main(void)
     TCase *tcase = tcase_create("reductions");
 
     seed = tiara_test_seed();
-    tcase_set_timeout(tcase, 0);
     tcase_add_loop_test(
         tcase, test_every_type_and_operator_gives_the_hosts_bits, 0, TIARA_KERNEL_NTYPE);
     tcase_add_loop_test(
