@@ -319,7 +319,7 @@ static enum tiara_err fill_plan(
         .slots = choice->slots,
         .digest = job->posted.digest,
         .finish_ranks = a->c->size};
-    /* It is there, see tiara_async_choose: nothing is exchanged. */
+    /* It is there, see choose(): nothing is exchanged. */
     return tiara_plan_get(a->c, choice, TIARA_PLAN_HOST, &job->plan.plan);
 }
 

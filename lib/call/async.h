@@ -1,5 +1,5 @@
 /*
- * Private to lib/core: nonblocking operations that Tiara runs itself.
+ * Private to lib/call and lib/api: nonblocking operations that Tiara runs itself.
  *
  * A communicator whose nonblocking calls Tiara runs has a twin state (comm.c) with an arena of its
  * own, so that blocking and nonblocking calls never meet. An operation is a job. Jobs of a

@@ -1,5 +1,5 @@
 /*
- * Private to lib/core: what the caller of a nonblocking call holds.
+ * Private to lib/call and lib/api: what the caller of a nonblocking call holds.
  */
 #ifndef TIARA_CALL_REQUEST_H
 #define TIARA_CALL_REQUEST_H

@@ -43,8 +43,8 @@ struct tiara_way {
     /* Goes as far as it can without waiting. True: it is over, or has failed (*err_out). Otherwise
      * @on is what it waits for, as in tiara_wait. */
     bool (*poll)(struct tiara_task *t, struct tiara_wait_on *on, enum tiara_err *err_out);
-    /* After poll said so: @err is what it ended with, also when the wait was given up. The result is
-     * complete on return. Returns @err, or what the end of the call ended with. */
+    /* After poll said so: @err is what it ended with, also when the wait was given up. The result
+     * is complete on return. Returns @err, or what the end of the call ended with. */
     enum tiara_err (*finish)(struct tiara_task *t, enum tiara_err err);
 };
 

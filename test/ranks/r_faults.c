@@ -316,7 +316,7 @@ static int count_true(const struct tiara_xport_group *group, bool mine)
     return n;
 }
 
-/* Sets up as core does. Failures: ranks that do not agree about the arena, and success without
+/* Sets up as comm does. Failures: ranks that do not agree about the arena, and success without
  * memory. */
 static int set_up(int rank, const struct tiara_xport_group *group, struct sweep *sweep)
 {
