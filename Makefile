@@ -3,8 +3,8 @@
 #   make              libtiara.so, libtiara.a, the programs and their tests' prerequisites, into build/
 #   make help         all targets
 #
-# Settings come from build/config.mk, which ./configure writes; `make` runs configure when it has not been run. A word on
-# the command line wins: make CFLAGS=-O3. Out of tree, configure leaves a two-line Makefile that sets srcdir and
+# Settings come from build/config.mk, which ./configure writes; `make` runs configure when it has not been run. A word
+# on the command line wins: make CFLAGS=-O3. Out of tree, configure leaves a two-line Makefile that sets srcdir and
 # includes this one. A new source file needs no line here: sources are found by name, modules by the list below.
 
 srcdir ?= .
@@ -36,8 +36,8 @@ COMPILE = $(CC) $(BASE_FLAGS) $(EXTRA_FLAGS) $(CPPFLAGS) $(MPI_CFLAGS) $(CFLAGS)
 LINK = $(CC) $(CFLAGS) $(SANITIZE_FLAGS) -pthread $(LDFLAGS)
 LINK_LIBS = $(HWLOC_LIBS) $(MPI_LIBS) $(LIBS) -ldl -lm
 
-# Kernels: one binary for each architecture, and PTX for those to come. --fmad=false as -ffp-contract=off above. Guards of static
-# variables in nvcc's host code would need the C++ runtime.
+# Kernels: one binary for each architecture, and PTX for those to come. --fmad=false as -ffp-contract=off above. Guards
+# of static variables in nvcc's host code would need the C++ runtime.
 CUDA_PTX := $(or $(lastword $(CUDA_ARCHS)),80)
 GENCODE := $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX)
 COMPILE_CUDA = $(NVCC) -ccbin $(firstword $(CXX)) -std=c++17 -O3 --fmad=false --threads 2 $(NVCC_FLAGS) $(GENCODE) -Xcompiler -fPIC,-fno-threadsafe-statics \
@@ -92,11 +92,16 @@ GPU_PROGRAM_BIN := $(if $(filter yes,$(HAVE_CUDA)),$(B)/tiara-kernels)
 BENCH_OBJ := $(call objects,$(sort $(wildcard $(srcdir)/bench/bench_*.c)))
 BENCH_A := $(B)/bench/libbench.a
 
-HARNESS_OBJ := $(call objects,$(sort $(wildcard $(srcdir)/test/harness/*.c)))
+# What tests share: the harness, and the helpers of each kind, which have a header of their own beside the tests.
+HELPER_SRC := $(wildcard $(patsubst %.h,%.c,$(wildcard $(TEST_KINDS:%=$(srcdir)/test/%/*.h))))
+ifneq ($(HAVE_CUDA),yes)
+HELPER_SRC := $(filter-out $(srcdir)/test/cuda/%,$(HELPER_SRC))
+endif
+HARNESS_OBJ := $(call objects,$(sort $(wildcard $(srcdir)/test/harness/*.c) $(HELPER_SRC)))
 HARNESS_A := $(B)/test/libharness.a
 # In the place of Tiara, for programs that are linked without it.
 PLAIN_OBJ := $(B)/test/harness/plain/no_tiara.o
-TEST_OBJ := $(call objects,$(sort $(wildcard $(TEST_KINDS:%=$(srcdir)/test/%/*.c))))
+TEST_OBJ := $(filter-out $(HARNESS_OBJ),$(call objects,$(sort $(wildcard $(TEST_KINDS:%=$(srcdir)/test/%/*.c)))))
 ifneq ($(HAVE_CUDA),yes)
 TEST_OBJ := $(filter-out $(B)/test/cuda/%,$(TEST_OBJ))
 endif
@@ -191,7 +196,8 @@ $(CUDA_SO): $(CUDA_OBJ) $(KERNEL_OBJ) $(LIB_A) $(srcdir)/lib/libtiara-cuda.map
 $(B)/libtiara-cuda.so: $(CUDA_SO)
 	$(Q)ln -sf $(<F) $(B)/libtiara-cuda.so.$(SOVERSION) && ln -sf libtiara-cuda.so.$(SOVERSION) $@
 
-# Programs and tests hold the library itself: they run from the build tree without an rpath, and installed without ldconfig.
+# Programs and tests hold the library itself: they run from the build tree without an rpath, and installed without
+# ldconfig.
 $(B)/tiara-%: $(B)/bench/tiara-%.o $(BENCH_A) $(LIB_A)
 	$(call say,LINK  $(@F))
 	$(Q)$(LINK) -o $@ $^ $(LINK_LIBS)
@@ -242,9 +248,9 @@ $(filter $(patsubst $(srcdir)/%.F,$(B)/%,$(wildcard $(srcdir)/test/pmpi/*.F)),$(
 $(filter-out $(CUDA_TEST_BIN) $(KERNEL_TEST_BIN) $(PMPI_TEST_BIN),$(TEST_BIN)): %: %.o $(HARNESS_A) $(LIB_A)
 	$(call say,LINK  $(@:$(B)/%=%))
 	$(Q)$(LINK) -Wl,-u,tiara_xport_socket -o $@ $< $(HARNESS_A) $(LIB_A) $(CHECK_LIBS) $(LINK_LIBS)
-$(CUDA_TEST_BIN): %: %.o $(GPU_A) $(HARNESS_A) $(LIB_A)
+$(CUDA_TEST_BIN): %: %.o $(HARNESS_A) $(GPU_A) $(LIB_A)
 	$(call say,LINK  $(@:$(B)/%=%))
-	$(Q)$(LINK) -o $@ $< $(GPU_A) $(HARNESS_A) $(LIB_A) $(CHECK_LIBS) $(CUDA_LIBS) $(LINK_LIBS)
+	$(Q)$(LINK) -o $@ $< $(HARNESS_A) $(GPU_A) $(LIB_A) $(CHECK_LIBS) $(CUDA_LIBS) $(LINK_LIBS)
 $(KERNEL_TEST_BIN): %: %.o $(ON_CPU_OBJ) $(HARNESS_A) $(LIB_A)
 	$(call say,LINK  $(@:$(B)/%=%))
 	$(Q)$(CXX) $(CXXFLAGS) $(SANITIZE_FLAGS) -pthread $(LDFLAGS) -o $@ $< $(ON_CPU_OBJ) $(HARNESS_A) $(LIB_A) $(CHECK_LIBS) $(LINK_LIBS)
@@ -284,8 +290,9 @@ lint:
 	$(Q)cd $(srcdir) && scripts/check-includes
 	$(Q)cd $(srcdir) && scripts/check-orders
 	$(Q)cd $(srcdir) && scripts/check-style
-	$(Q)if [ -e $(B)/libtiara.so ]; then $(srcdir)/scripts/check-symbols $(srcdir) $(B); \
-		else echo 'check-symbols: not checked, as nothing is built yet'; fi
+	$(Q)cd $(srcdir) && scripts/check-names
+	$(Q)if [ -e $(B)/libtiara.so ]; then $(srcdir)/scripts/check-symbols $(srcdir) $(B) && $(srcdir)/scripts/check-circles $(srcdir) $(B); \
+		else echo 'check-symbols, check-circles: not checked, as nothing is built yet'; fi
 
 # ---- Installing -----------------------------------------------------------------------------------------------------
 D = $(DESTDIR)

@@ -1,6 +1,6 @@
 /*
- * What the process has once: made by the first call that needs it, taken down by MPI_Finalize, layer
- * by layer from above.
+ * What the process has once: made by the first call that needs it, taken down by MPI_Finalize,
+ * layer by layer from above.
  */
 #include "api/process.h"
 #include "api/scratch.h"

@@ -3,7 +3,7 @@
  *
  * A wrong value is logged as an error that names the variable, the value and what is allowed, and
  * the default is used. An unknown TIARA_ variable is warned about with the nearest known name.
- * Values are read once (tiara_env_read); core then exchanges the numeric values between ranks, so
+ * Values are read once (tiara_env_read); comm then exchanges the numeric values between ranks, so
  * that rank 0's decide for all.
  */
 #ifndef TIARA_BASE_ENV_H
@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 enum tiara_env {
-    /* choice: auto, mpi, or a name of the algorithm table (text, checked by core) */
+    /* choice: auto, mpi, or a name of the algorithm table (text, checked by comm) */
     TIARA_ENV_ALGO,
     TIARA_ENV_CELL_STORE, /* choice: auto plain stream string */
     TIARA_ENV_CHUNK, /* bytes, 0 = auto */

@@ -3,7 +3,7 @@
  *
  * One enum; 0 is success; "not finished yet" is never an error. The function that first detects an
  * error logs it once with the exact cause and values (log.h); callers pass the code on silently.
- * lib/core turns a code into an MPI error class and raises it through the communicator's handler.
+ * lib/call turns a code into an MPI error class and raises it through the communicator's handler.
  */
 #ifndef TIARA_BASE_ERR_H
 #define TIARA_BASE_ERR_H

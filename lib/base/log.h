@@ -17,7 +17,7 @@ enum tiara_log_level {
     TIARA_LOG_DEBUG
 };
 
-/* Set by core from TIARA_LOG and MPI_COMM_WORLD's rank; before that: warn, and no rank in the
+/* Set by comm from TIARA_LOG and MPI_COMM_WORLD's rank; before that: warn, and no rank in the
  * prefix (-1). */
 void tiara_log_setup(enum tiara_log_level level, int world_rank);
 bool tiara_log_enabled(enum tiara_log_level level);

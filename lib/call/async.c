@@ -249,13 +249,13 @@ bool tiara_async_progress(void)
     return work(false, &left);
 }
 
-bool tiara_async_progress_thread(bool *left_out)
+static bool progress_by_thread(bool *left_out)
 {
     *left_out = true;
     return take(false) && work(true, left_out);
 }
 
-bool tiara_async_has_jobs(void)
+static bool has_jobs(void)
 {
     bool some = false;
 
@@ -266,10 +266,13 @@ bool tiara_async_has_jobs(void)
     return some;
 }
 
-uint64_t tiara_async_visits(void)
+static uint64_t visits_so_far(void)
 {
     return tiara_load_relaxed(&visits); /* relaxed: a number */
 }
+
+static const struct tiara_async_work for_thread = {
+    .progress = progress_by_thread, .has_jobs = has_jobs, .visits = visits_so_far};
 
 /* ---- starting ---- */
 
@@ -363,6 +366,6 @@ bool tiara_async_start(struct tiara_async *a, struct tiara_job *job)
         give(false);
     }
     if (can && thread_drives(a) && !tiara_job_is_done(job))
-        tiara_async_thread_call();
+        tiara_async_thread_call(&for_thread);
     return can;
 }

@@ -1,5 +1,5 @@
 /*
- * Private to lib/core: nonblocking operations that Tiara runs itself.
+ * Private to lib/call and lib/api: nonblocking operations that Tiara runs itself.
  *
  * A communicator whose nonblocking calls Tiara runs has a twin state (comm.c) with an arena of its
  * own, so that blocking and nonblocking calls never meet. An operation is a job. Jobs of a
@@ -69,12 +69,6 @@ static inline bool tiara_job_is_done(const struct tiara_job *job)
 /* Moves on all jobs of the process, by some steps, unless somebody else is at it. Any thread. Cheap
  * when there are none. True when something was done. */
 bool tiara_async_progress(void);
-/* The same for the thread: only jobs that it may drive; *left_out: whether such are left. */
-bool tiara_async_progress_thread(bool *left_out);
-/* Whether any job is under way. */
-bool tiara_async_has_jobs(void);
-/* How often the program itself came by. */
-uint64_t tiara_async_visits(void);
 /* The wait for @job was given up: all jobs of its communicator end with an error. */
 void tiara_async_abandon(struct tiara_job *job);
 /* For a wait that does not end: when the jobs of @job's communicator cannot end either, they end
@@ -96,18 +90,28 @@ bool tiara_async_judge(const struct tiara_comm *twin, const struct tiara_call *c
 /* Why there can be no twin; NULL: there may be one. Alike on all ranks. */
 const char *tiara_async_no_way(const struct tiara_comm *c);
 /*
- * A twin of @c, on all ranks or none: then it is NULL. @ready: this rank has what else it takes,
- * and room for the result. Collective.
+ * A twin of @c, on all ranks or none: then it is NULL. @like: the only kind of call that it has, or
+ * NULL; @small: which needs small slots only. @ready: this rank has what else it takes, and memory
+ * for the result. Collective.
  * Errors: as tiara_async_open.
  */
-TIARA_MUST_USE enum tiara_err tiara_async_make(
-    struct tiara_comm *c, const struct tiara_call *like, bool ready, struct tiara_comm **twin_out);
+TIARA_MUST_USE enum tiara_err tiara_async_make(struct tiara_comm *c, const struct tiara_call *like,
+    bool small, bool ready, struct tiara_comm **twin_out);
 
 /* ---- the thread: async_thread.c ---- */
 
+/* What it drives. */
+struct tiara_async_work {
+    /* Moves on the jobs that it may drive, as tiara_async_progress; *left_out: whether such are
+     * left. */
+    bool (*progress)(bool *left_out);
+    bool (*has_jobs)(void); /* such that it may drive */
+    uint64_t (*visits)(void); /* how often the program itself came by */
+};
+
 /* There is a job that the thread may drive. Starts the thread when there is none. Errors are
- * logged: then there is no thread. */
-void tiara_async_thread_call(void);
+ * logged: then there is no thread. @work: static, always the same. */
+void tiara_async_thread_call(const struct tiara_async_work *work);
 void tiara_async_thread_stop(void);
 
 #endif

@@ -78,7 +78,7 @@ static enum tiara_err async_new(
             a->c = channel.twin;
         }
     } else {
-        err = tiara_async_make(c, like, a != NULL, a ? &a->c : NULL);
+        err = tiara_async_make(c, like, false, a != NULL, a ? &a->c : NULL);
     }
     if (err != TIARA_OK || !a || !a->c) {
         async_free(a);

@@ -53,20 +53,14 @@ static enum tiara_err make_plan(struct tiara_comm *twin, const struct tiara_call
                                           : TIARA_OK;
 }
 
-/* Whether only small slots are needed. */
-static bool is_small(const struct tiara_comm *c, const struct tiara_call *like)
-{
-    return like && tiara_channel_fits(c, like);
-}
-
-enum tiara_err tiara_async_make(
-    struct tiara_comm *c, const struct tiara_call *like, bool ready, struct tiara_comm **twin_out)
+enum tiara_err tiara_async_make(struct tiara_comm *c, const struct tiara_call *like, bool small,
+    bool ready, struct tiara_comm **twin_out)
 {
     struct tiara_comm *twin = NULL;
     enum tiara_err err = tiara_agree_setup_ready(c->comm, ready);
 
     if (err == TIARA_OK)
-        err = tiara_comm_twin(c, like != NULL, is_small(c, like), &twin);
+        err = tiara_comm_twin(c, like != NULL, small, &twin);
     if (err == TIARA_OK) {
         ready =
             tiara_comm_serves(twin) && twin->arena && (!like || make_plan(twin, like) == TIARA_OK);

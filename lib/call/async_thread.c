@@ -25,6 +25,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t called = PTHREAD_COND_INITIALIZER;
 static pthread_t thread;
+static const struct tiara_async_work *work; /* set before there is a thread */
 static bool exists, refused, stop; /* lock */
 static tiara_u32 awake; /* the thread will look again by itself */
 
@@ -35,7 +36,7 @@ static bool drive(bool *left_out)
     bool moved = false;
 
     for (int still = 0; still < PATIENCE; still++) {
-        if (tiara_async_progress_thread(left_out)) {
+        if (work->progress(left_out)) {
             moved = true;
             still = 0;
         }
@@ -56,7 +57,7 @@ static bool sleep_until_called(void)
      * lock */
     tiara_store_relaxed(&awake, 0);
     /* After that: who starts a job now, after this look, finds the thread asleep. */
-    if (tiara_async_has_jobs())
+    if (work->has_jobs())
         tiara_store_relaxed(&awake, 1); /* relaxed: as above */
     while (!stop && !tiara_load_relaxed(&awake)) /* relaxed: as above */
         pthread_cond_wait(&called, &lock);
@@ -88,7 +89,7 @@ static void *run(void *arg)
         bool left = true, moved = false;
 
         nanosleep(&pause, NULL);
-        visits = tiara_async_visits();
+        visits = work->visits();
         if (visits == before)
             moved = drive(&left);
         pause_ns = moved ? LOOK_NS_MIN : pause_ns * 2 < LOOK_NS_MAX ? pause_ns * 2 : LOOK_NS_MAX;
@@ -115,7 +116,7 @@ static int create_thread(void)
     return rc;
 }
 
-void tiara_async_thread_call(void)
+void tiara_async_thread_call(const struct tiara_async_work *all)
 {
     int rc;
 
@@ -128,6 +129,7 @@ void tiara_async_thread_call(void)
         pthread_cond_signal(&called);
     } else if (!refused) {
         stop = false;
+        work = all;
         rc = create_thread();
         exists = rc == 0;
         refused = rc != 0;

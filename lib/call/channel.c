@@ -33,7 +33,8 @@ static int find(uint64_t free, int nunits)
     return -1;
 }
 
-/* Changes what is taken of @s, and frees it when nobody needs it any more. Returns the free units. */
+/* Changes what is taken of @s, and frees it when nobody needs it any more. Returns the free units.
+ * */
 static uint64_t update(struct tiara_segment *s, uint64_t take, uint64_t give, bool part)
 {
     uint64_t free;
@@ -63,7 +64,7 @@ static enum tiara_err segment_new(
     struct tiara_comm *c, const struct tiara_call *like, struct tiara_segment **s_out)
 {
     struct tiara_segment *s = tiara_alloc(1, sizeof(*s)), **end = &c->segments;
-    enum tiara_err err = tiara_async_make(c, like, s != NULL, s ? &s->twin : NULL);
+    enum tiara_err err = tiara_async_make(c, like, true, s != NULL, s ? &s->twin : NULL);
 
     *s_out = NULL;
     if (err != TIARA_OK || !s || !s->twin) {

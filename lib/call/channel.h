@@ -2,9 +2,9 @@
  * The memory of persistent calls on one node.
  *
  * Persistent requests are started in any order, another one on each rank. So each has a place of
- * its own in shared memory, a channel, which the request's own calls take in turn. Channels of small
- * calls are parts of an arena that all requests of a communicator share; it lives as long as the
- * last of them.
+ * its own in shared memory, a channel, which the request's own calls take in turn. Channels of
+ * small calls are parts of an arena that all requests of a communicator share; it lives as long as
+ * the last of them.
  */
 #ifndef TIARA_CALL_CHANNEL_H
 #define TIARA_CALL_CHANNEL_H

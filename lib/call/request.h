@@ -51,8 +51,8 @@ struct tiara_request {
 int tiara_request_prepare(struct tiara_request *r);
 /*
  * Starts @r, whose arguments are checked. @c: the state of its communicator; NULL: there is none,
- * or @r is persistent. Local. Returns MPI_SUCCESS, and then the request is active; or an error that was
- * raised.
+ * or @r is persistent. Local. Returns MPI_SUCCESS, and then the request is active; or an error
+ * that was raised.
  */
 int tiara_request_start(struct tiara_request *r, struct tiara_comm *c);
 /* Whether the operation of @r is over; never waits. */

@@ -166,7 +166,7 @@ static enum tiara_err pack(const struct side *s, char *dense, bool unpack)
     return TIARA_OK;
 }
 
-/* Dense copies of what is packed; the input has its data. In place: one buffer of the larger size. */
+/* Dense copies of what is packed; the input has its data. In place: one of the larger size. */
 static enum tiara_err open_dense(
     struct tiara_call *call, const struct side *in, const struct side *out)
 {

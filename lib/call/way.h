@@ -47,17 +47,19 @@ struct tiara_way {
     /* Goes on without waiting; t->moved: it might go on at once. True: it is over, or has failed
      * (*err_out). Otherwise @on is what it waits for, as in tiara_wait. */
     bool (*poll)(struct tiara_task *t, struct tiara_wait_on *on, enum tiara_err *err_out);
-    /* After poll said so: @err is what it ended with, also when the wait was given up. The result is
-     * complete on return. Returns @err, or what the end of the call ended with. */
+    /* After poll said so: @err is what it ended with, also when the wait was given up. The result
+     * is complete on return. Returns @err, or what the end of the call ended with. */
     enum tiara_err (*finish)(struct tiara_task *t, enum tiara_err err);
 };
 
 extern const struct tiara_way tiara_way_oneshot; /* every rank reduces all; oneshot.c */
-/* The same in slots that are free when all ranks say so, for calls that nobody waits in; posted.c */
+/* The same in slots that are free when all ranks say so, for calls that nobody waits in:
+ * posted.c */
 extern const struct tiara_way tiara_way_posted;
 extern const struct tiara_way tiara_way_plan; /* a plan on the host; planned.c */
 
-/* The one that the choice asks for; NULL: the MPI below. @posted: for a call that nobody waits in. */
+/* The one that the choice asks for; NULL: the MPI below. @posted: for a call that nobody waits
+ * in. */
 const struct tiara_way *tiara_way_of(const struct tiara_tune_choice *choice, bool posted);
 
 #endif

@@ -16,7 +16,7 @@ struct tiara_cached_plan {
     const struct tiara_algo *algo;
     struct tiara_algo_opts opts;
     enum tiara_plan_use use;
-    /* Agreed: a rank could not prepare it. Kept, as the GPUs of others may know it by its address. */
+    /* Agreed: a rank could not prepare it. Kept, as others' GPUs may know it by its address. */
     bool unfit;
     struct tiara_plan plan;
     struct tiara_cached_plan *next;

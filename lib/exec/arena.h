@@ -99,7 +99,7 @@ struct tiara_arena {
     uint64_t *seen; /* [size * TIARA_SLOTS] last progress read from each peer */
     uint64_t *checked; /* [size] call whose digest was compared with the peer's */
     const void **srcs; /* [size] scratch: sources of a fold */
-    const int *world_rank; /* [size] for messages; borrowed from core, may be NULL */
+    const int *world_rank; /* [size] for messages; borrowed, may be NULL */
     tiara_u32 **sleepers; /* [size - 1] the peers' sleeping flags */
     uint32_t digest; /* of the call that runs */
     uint32_t comm_id; /* of its communicator */
@@ -260,8 +260,8 @@ void tiara_small_restore(struct tiara_arena *a, const struct tiara_small_call *c
 
 /*
  * The same for a caller that does not wait: publish, then poll until it says so. @peer: 0 at first;
- * all before it have published. True: the result is in call->out, or an error in *err_out; otherwise
- * @on is what is waited for. Errors: as tiara_arena_await.
+ * all before it have published. True: the result is in call->out, or an error in *err_out;
+ * otherwise @on is what is waited for. Errors: as tiara_arena_await.
  */
 void tiara_small_publish(struct tiara_arena *a, const struct tiara_small_call *call);
 bool tiara_small_poll(struct tiara_arena *a, const struct tiara_small_call *call, int *peer,

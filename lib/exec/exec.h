@@ -20,7 +20,7 @@
 
 /*
  * A node's shared memory as the executor sees it: one segment per node rank, laid out by arena.h.
- * Owned by core (or a test); the executor is its only user while a call runs.
+ * Owned by a communicator's state (or a test); the executor is its only user while a call runs.
  */
 struct tiara_arena;
 struct tiara_trace;
@@ -105,7 +105,7 @@ struct tiara_exec_call {
 /*
  * tiara_exec_run() - run one call to its end
  * Collective over the plan's ranks, with equal calls. Errors end the call on this rank only; the
- * communicator must then be given up by core. TIARA_ERR_NOMEM is returned before the first op.
+ * communicator must then be revoked. TIARA_ERR_NOMEM is returned before the first op.
  */
 TIARA_MUST_USE enum tiara_err tiara_exec_run(
     struct tiara_exec *x, const struct tiara_exec_call *call);

@@ -3,7 +3,7 @@
  *
  * Every call's result goes through tiara_gpu_ok(), which logs what failed, with CUDA's own words,
  * and takes the error away from the thread, so that the program never meets an error of ours in
- * cudaGetLastError(). The program's current device is left as it was.
+ * cudaGetLastError().
  */
 #ifndef TIARA_GPU_CUDA_H
 #define TIARA_GPU_CUDA_H
@@ -21,9 +21,5 @@ TIARA_MUST_USE enum tiara_err tiara_gpu_try(cudaError_t code, const char *call);
 
 /* Whether all that was enqueued before @event is done. Errors: as tiara_gpu_ok. */
 TIARA_MUST_USE enum tiara_err tiara_gpu_event_test(cudaEvent_t event, bool *done_out);
-
-/* Makes @ordinal current, with a context; returns the device that was, for leave. May be nested. */
-int tiara_gpu_enter(int ordinal);
-void tiara_gpu_leave(int previous);
 
 #endif

@@ -1,8 +1,8 @@
 /*
  * The table of libtiara-cuda.so: the one symbol that it shows.
  *
- * What a process has of CUDA is found when core asks for it and not before: a process that never
- * meets device memory starts no runtime.
+ * What a process has of CUDA is found when libtiara asks for it and not before: a process that
+ * never meets device memory starts no runtime.
  */
 #include "gpu/node.h"
 #include "gpu/gpu.h"

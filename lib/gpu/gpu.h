@@ -1,8 +1,8 @@
 /*
- * The seam between core and the CUDA part, which is a shared object of its own: libtiara-cuda.so.
+ * The seam between libtiara and the CUDA part, a shared object of its own: libtiara-cuda.so.
  *
- * libtiara needs nothing of CUDA. Core opens libtiara-cuda.so when a process has a driver
- * (core/device.c) and takes from it the one symbol tiara_gpu, a table. The object has its own copy
+ * libtiara needs nothing of CUDA. It opens libtiara-cuda.so when a process has a driver
+ * (comm/device.c) and takes from it the one symbol tiara_gpu, a table. The object has its own copy
  * of lib/base, so that it needs no symbol of whoever opened it; what it must share with it (log
  * level, the wait of the running call, progress, the transport to other nodes) is passed in.
  *
@@ -29,7 +29,7 @@
 #define TIARA_GPU_VERSION 1 /* of this table: both sides are built together */
 #define TIARA_GPU_NODE_MAX 16 /* ranks of a node; TIARA_KERNEL_PEERS */
 
-/* What core gives to the object. */
+/* What libtiara gives to the object. */
 struct tiara_gpu_host {
     enum tiara_log_level log_level;
     int world_rank;

@@ -10,8 +10,9 @@
  * oldest one, or until another allocation of that peer has the same addresses, which cannot be
  * mapped beside it.
  */
-#include "gpu/share.h"
+#include "gpu/import.h"
 #include "gpu/cuda.h"
+#include "gpu/current.h"
 #include "gpu/driver.h"
 #include "base/alloc.h"
 #include "base/log.h"

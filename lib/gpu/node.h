@@ -19,7 +19,7 @@
 #include "gpu/cuda.h"
 #include "gpu/gpu.h"
 #include "gpu/segment.h"
-#include "gpu/share.h"
+#include "gpu/import.h"
 
 /* ---- programs: program.c ---- */
 
@@ -191,7 +191,7 @@ TIARA_MUST_USE enum tiara_err tiara_gpu_launch_small(const struct tiara_gpu_node
  * current device. Errors: TIARA_ERR_SYS. */
 TIARA_MUST_USE enum tiara_err tiara_gpu_capacity(int ordinal, int *nblocks_out);
 
-/* ---- the node object: node.c, run.c ---- */
+/* ---- the node object: node.c ---- */
 
 struct tiara_gpu_scratch {
     struct tiara_gpu_scratch *next;
@@ -243,6 +243,8 @@ TIARA_MUST_USE enum tiara_err tiara_gpu_node_prepare(
 bool tiara_gpu_node_is_prepared(
     const struct tiara_gpu_node *node, const struct tiara_exec_call *call);
 
+/* ---- its state: node_state.c ---- */
+
 /* Orders @stream behind the last enqueued call, whose stream may be gone. Errors: TIARA_ERR_SYS. */
 TIARA_MUST_USE enum tiara_err tiara_gpu_node_order(
     struct tiara_gpu_node *node, cudaStream_t stream);
@@ -251,7 +253,9 @@ TIARA_MUST_USE enum tiara_err tiara_gpu_node_order(
 TIARA_MUST_USE enum tiara_err tiara_gpu_node_status(const struct tiara_gpu_node *node);
 void tiara_gpu_node_abort(struct tiara_gpu_node *node);
 
-/* A call by a plan, to its end: run.c. The device is current, the plan prepared. */
+/* ---- calls: run.c ---- */
+
+/* A call by a plan, to its end. The device is current, the plan prepared. */
 TIARA_MUST_USE enum tiara_err tiara_gpu_run_plan(struct tiara_gpu_node *node, struct tiara_exec *x,
     const struct tiara_exec_call *call, const struct tiara_gpu_call *gpu);
 /* A call in packets, to its end. */

@@ -12,6 +12,7 @@
  */
 #include "gpu/pointer.h"
 #include "gpu/cuda.h"
+#include "gpu/current.h"
 #include "gpu/driver.h"
 #include "base/log.h"
 

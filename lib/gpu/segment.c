@@ -21,6 +21,7 @@
  */
 #include "gpu/segment.h"
 #include "gpu/cuda.h"
+#include "gpu/current.h"
 #include "base/log.h"
 
 #include <string.h>

@@ -8,6 +8,7 @@
  */
 #include "gpu/share.h"
 #include "gpu/cuda.h"
+#include "gpu/current.h"
 #include "gpu/driver.h"
 #include "gpu/pointer.h"
 #include "base/log.h"

@@ -8,6 +8,7 @@
  */
 #include "gpu/gpu.h"
 #include "gpu/cuda.h"
+#include "gpu/current.h"
 #include "gpu/pointer.h"
 #include "base/alloc.h"
 #include "base/log.h"

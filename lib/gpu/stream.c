@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/sync.h"
+#include "gpu/current.h"
 #include "gpu/node.h"
 #include <pthread.h>
 

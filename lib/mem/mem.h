@@ -33,7 +33,7 @@ enum tiara_store {
 };
 /*
  * What copy_to_cell uses from @from_bytes up (PLAIN where @store is not supported). Process-wide;
- * set once by core before any arena is used; until then: ordinary stores.
+ * set once by comm before any arena is used; until then: ordinary stores.
  */
 void tiara_mem_store_set(enum tiara_store store, size_t from_bytes);
 /* What this CPU does well, from CPUID: STRING where enhanced rep movsb exists, else PLAIN. */

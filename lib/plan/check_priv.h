@@ -2,6 +2,7 @@
  * Private to lib/plan: what the parts of the checker share.
  *
  * check.c       entry, the results' proof, the report's counts
+ * check_fail.c  what is said of a wrong plan
  * check_rule.c  rules that one plan alone can break
  * check_run.c   the symbolic run, step by step
  * check_wait.c  the proof that the derived waits are enough and cannot deadlock

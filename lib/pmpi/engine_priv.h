@@ -200,7 +200,7 @@ int tiara_engine_serve(struct tiara_engine_args *a, MPI_Request *request);
 
 /* ---- engine_request.c: requests that are the engine's ---- */
 
-/* engine_shadow.c: the second run of a nonblocking call that is verified */
+/* engine_verify.c: the second run of a nonblocking call that is verified */
 struct tiara_engine_shadow;
 
 /*

@@ -23,7 +23,7 @@
 
 /* ---- PMIx: the mark is put beside those of the MPI, just before it commits them ---- */
 
-/* As in pmix_common.h, since PMIx 2. */
+/* As PMIx has them since version 2. */
 enum {
     PMIX_SCOPE_GLOBAL = 3,
     PMIX_TYPE_BOOL = 1

@@ -6,7 +6,7 @@
  * the instruction set, so that chunking and CPU differences between ranks cannot change bits. 8-
  * and 16-bit floats accumulate in float over one fold and round once (nsrc == 2: each step rounds).
  *
- * Implementations (rows): portable C, AVX2, AVX-512 here; PMPI_Reduce_local lives in core. Integer
+ * Implementations (rows): portable C, AVX2, AVX-512 here; PMPI_Reduce_local lives in elem. Integer
  * SUM and PROD wrap as C's unsigned arithmetic does. MIN and MAX of floats are the choices (b < a)
  * ? b : a and (a < b) ? b : a, where a is the accumulated left operand; with NaN and signed zero
  * too, which they copy as they are. A SUM or PROD that is NaN is always the positive quiet NaN

@@ -34,6 +34,7 @@ static inline void tiara_redop_copy(void *dst, const void *src, size_t bytes)
 /* Bytes of a long double that hold its value: x87's has 10 and padding. */
 #define TIARA_REDOP_F80_USED (LDBL_MANT_DIG == 64 ? 10 : sizeof(long double))
 
+/* Whether this CPU has them (redop_cpu.c). */
 bool tiara_redop_avx2_supported(void);
 bool tiara_redop_avx512_supported(void);
 

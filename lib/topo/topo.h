@@ -1,7 +1,7 @@
 /*
  * Topology: who is near whom.
  *
- * Each rank finds out facts about itself, without MPI; core exchanges them by an all-gather, so
+ * Each rank finds out facts about itself, without MPI; comm exchanges them by an all-gather, so
  * that every rank holds the same array. What follows from it is computed by pure functions of the
  * array. That keeps the ranks in agreement: no layout comes from what only one rank knows.
  */

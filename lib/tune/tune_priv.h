@@ -6,6 +6,9 @@
 
 #include "tune/tune.h"
 
+/* Rank-ordered operands are needed, and the layout does not give them to the ordinary hierarchy. */
+bool tiara_tune_needs_strict_order(
+    const struct tiara_tune_facts *f, const struct tiara_tune_call *c);
 /* The algorithm by layout, setting and order; NULL: the MPI below. */
 const struct tiara_algo *tiara_tune_algo(const struct tiara_tune_facts *f,
     const struct tiara_tune_call *c, const char **why, const char **unfit_out);

@@ -1,6 +1,6 @@
 #!/bin/bash
-# scripts/bundle: what it packs runs from another place, with the MPI that it was taken from hidden, as root of a machine that
-# permits it; without a GPU, and with the stand-in for the CUDA runtime.
+# scripts/bundle: what it packs runs from another place, with the MPI that it was taken from hidden, as root of a
+# machine that permits it; without a GPU, and with the stand-in for the CUDA runtime.
 # tiara-test: timeout 300
 # shellcheck source=test/harness/cli.sh
 . "$(dirname "$0")/../harness/cli.sh"

@@ -1,5 +1,6 @@
 #!/bin/bash
-# The programs on GPU memory: options that cannot be, and, with the stand-in for the CUDA runtime, what can be without a GPU.
+# The programs on GPU memory: options that cannot be, and, with the stand-in for the CUDA runtime, what can be without a
+# GPU.
 # tiara-test: timeout 300
 # shellcheck source=test/harness/cli.sh
 . "$(dirname "$0")/../harness/cli.sh"

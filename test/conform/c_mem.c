@@ -89,7 +89,6 @@ int main(void)
     Suite *suite = suite_create("mem");
     TCase *tcase = tcase_create("host");
 
-    tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, test_copy_moves_exactly_the_bytes);
     tcase_add_test(tcase, test_copy_to_cell_moves_exactly_the_bytes);
     tcase_add_test(tcase, test_store_default_is_supported);

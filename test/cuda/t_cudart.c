@@ -5,7 +5,7 @@
  * t_cudart_order.c has streams, events and kernels, t_cudart_graph.c captures, t_cudart_ipc.c what
  * crosses processes.
  */
-#include "test/cuda/cudart/check.h"
+#include "test/cuda/t_cudart_check.h"
 #include <cuda.h>
 #include <signal.h>
 #include <stdio.h>
@@ -467,9 +467,6 @@ int main(void)
     tcase_add_test(errors, test_told_call_fails_once);
     tcase_add_loop_test(errors, test_told_call_fails_on_its_rank, 0, 2);
     tcase_add_test(errors, test_counts_are_written_at_exit);
-    tcase_set_timeout(devices, 60);
-    tcase_set_timeout(memory, 60);
-    tcase_set_timeout(errors, 60);
     suite_add_tcase(suite, devices);
     suite_add_tcase(suite, memory);
     suite_add_tcase(suite, errors);

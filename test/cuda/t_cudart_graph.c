@@ -1,7 +1,7 @@
 /*
  * The stand-in for the CUDA runtime: stream capture and graphs, and what breaks a capture.
  */
-#include "test/cuda/cudart/check.h"
+#include "test/cuda/t_cudart_check.h"
 
 static void count_call(void *arg)
 {
@@ -170,7 +170,6 @@ int main(void)
     tcase_add_loop_test(capture, test_capture_is_broken_by, 0, 7);
     tcase_add_test(capture, test_capture_by_mode_allows);
     tcase_add_test(capture, test_capture_ends_as_it_should);
-    tcase_set_timeout(capture, 60);
     suite_add_tcase(suite, capture);
     return tiara_test_run(suite, CK_FORK_GETENV);
 }

@@ -5,7 +5,7 @@
  * Ranks are processes, each with the device of its number; handles go through an exchange, as in
  * the library's set-up.
  */
-#include "test/cuda/cudart/check.h"
+#include "test/cuda/t_cudart_check.h"
 #include "kernels/kernels.h"
 #include "test/harness/procs.h"
 #include <cuda.h>
@@ -421,7 +421,6 @@ int main(void)
     tcase_add_test(ipc, test_ipc_event_orders_processes);
     tcase_add_loop_test(ipc, test_vmm_memory_is_shared, 0, 3);
     tcase_add_test(ipc, test_kernels_reach_other_processes);
-    tcase_set_timeout(ipc, 100);
     suite_add_tcase(suite, ipc);
     return tiara_test_run(suite, CK_FORK_GETENV);
 }

@@ -4,7 +4,7 @@
  * A gate holds a stream, so that what must wait is seen not to have happened, and what need not is
  * waited for.
  */
-#include "test/cuda/cudart/check.h"
+#include "test/cuda/t_cudart_check.h"
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -347,8 +347,6 @@ int main(void)
     tcase_add_loop_test(kernels, test_kernel_runs_on_its_arguments, 0, 2);
     tcase_add_test(kernels, test_kernels_run_at_the_same_time);
     tcase_add_test(kernels, test_launch_misuse_is_an_error);
-    tcase_set_timeout(streams, 60);
-    tcase_set_timeout(kernels, 60);
     suite_add_tcase(suite, streams);
     suite_add_tcase(suite, kernels);
     return tiara_test_run(suite, CK_FORK_GETENV);

@@ -8,6 +8,7 @@
 #include "test/cuda/t_scene.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #define CELL_BYTES ((size_t)65536)
 
@@ -261,7 +262,6 @@ int main(void)
     Suite *suite = suite_create("net");
     TCase *tcase = tcase_create("net");
 
-    tcase_set_timeout(tcase, 100);
     tcase_add_loop_test(tcase, test_net_every_algorithm_and_layout_computes, 0, NCASES * NLAYOUTS);
     tcase_add_test(tcase, test_net_many_pieces_compute);
     tcase_add_loop_test(tcase, test_net_pieces_of_several_messages_keep_order, 0, 4);

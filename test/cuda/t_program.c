@@ -6,11 +6,13 @@
  * early, and nothing is stuck. What the plan says is read from the plan, and not from the tables.
  */
 #include "algo/algo.h"
+#include "base/alloc.h"
 #include "gpu/node.h"
 #include "test/harness/test.h"
 #include "test/plan/plan_set.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* ---- the world ---- */
 
@@ -576,7 +578,6 @@ int main(void)
 
     while (tiara_algo_table[nalgos])
         nalgos++;
-    tcase_set_timeout(tcase, 100);
     tcase_add_loop_test(tcase, test_program_any_order_keeps_the_plan, 0, nalgos);
     tcase_add_loop_test(tcase, test_program_samples_keep_the_plan, 0, (int)PLAN_NSAMPLES);
     tcase_add_test(tcase, test_program_told_only_with_message);

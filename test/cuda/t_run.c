@@ -6,6 +6,7 @@
 #include "test/cuda/t_scene.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #define CELL_BYTES ((size_t)65536)
 
@@ -371,7 +372,6 @@ int main(void)
     Suite *suite = suite_create("run");
     TCase *tcase = tcase_create("run");
 
-    tcase_set_timeout(tcase, 250);
     tcase_add_loop_test(tcase, test_run_every_algorithm_computes, 0, NCASES);
     tcase_add_test(tcase, test_run_ranks_share_a_device);
     tcase_add_test(tcase, test_run_packets_compute);

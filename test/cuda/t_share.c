@@ -5,7 +5,7 @@
  *     tiara-test: env STANDIN_STRICT=1
  */
 #include "test/cuda/t_common.h"
-#include "gpu/share.h"
+#include "gpu/import.h"
 
 #include <unistd.h>
 

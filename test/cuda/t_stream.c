@@ -409,7 +409,6 @@ int main(void)
     Suite *suite = suite_create("stream");
     TCase *tcase = tcase_create("stream");
 
-    tcase_set_timeout(tcase, 100);
     tcase_add_test(tcase, test_stream_calls_are_ordered);
     tcase_add_test(tcase, test_stream_close_waits);
     tcase_add_loop_test(tcase, test_stream_graph_is_replayed, 0, 2);

@@ -447,7 +447,6 @@ int main(int argc, char **argv)
         getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp", (int)getpid());
     Suite *suite = suite_create("f_device");
     TCase *tests = tcase_create("device");
-    tcase_set_timeout(tests, 200);
     tcase_add_test(tests, test_device_failing_calls_on_one_node_are_survived);
     tcase_add_test(tests, test_device_failing_calls_on_two_nodes_are_survived);
     tcase_add_loop_test(tests, test_device_rank_that_stops_is_an_error_in_time, 0, 3);

@@ -88,7 +88,6 @@ int main(int argc, char **argv)
         tiara_test_skip("TIARA_TEST_MPIRUN does not say how to start a job");
     Suite *suite = suite_create("f_requests_crash");
     TCase *tests = tcase_create("crash");
-    tcase_set_timeout(tests, 60);
     tcase_add_loop_test(tests, test_requests_crash_on_one_node_ends_the_job, 0, 4);
     tcase_add_loop_test(tests, test_requests_crash_on_two_nodes_ends_the_job, 0, 4);
     suite_add_tcase(suite, tests);

@@ -1,6 +1,6 @@
 #!/bin/bash
-# What the tests of the programs share: starting one, and complaining. To be sourced; scripts/run-tests sets the variables.
-# The test ends with `finish`, which fails it when something was complained about.
+# What the tests of the programs share: starting one, and complaining. To be sourced; scripts/run-tests sets the
+# variables. The test ends with `finish`, which fails it when something was complained about.
 
 : "${TIARA_TEST_BUILD:?run this test with scripts/run-tests}" "${TIARA_TEST_MPIRUN:?}"
 command -v "${TIARA_TEST_MPIRUN%% *}" >/dev/null || { echo 'skipped: there is no mpirun'; exit 77; }
@@ -44,7 +44,8 @@ expect_text() {
     grep -qF -- "$2" "$work/$1" || complain "'$2' is not in $1"
 }
 
-# expect_refusal RANKS PROGRAM TEXT [ARG]...: exit status 2, no output, and one sentence of the program, with TEXT in it.
+# expect_refusal RANKS PROGRAM TEXT [ARG]...: exit status 2, no output, and one sentence of the program, with TEXT in
+# it.
 expect_refusal() {
     local ranks=$1 program=$2 text=$3
     shift 3

@@ -19,13 +19,8 @@ struct tiara_expect {
 /* More failures of one rank than this are counted but not printed. */
 #define TIARA_EXPECT_PRINTED 10
 
-static inline bool tiara_expect_that(
-    struct tiara_expect *e, bool holds, const char *text, const char *file, int line)
-{
-    if (!holds && e->failures++ < TIARA_EXPECT_PRINTED)
-        fprintf(stderr, "%s:%d: rank %d: expected %s\n", file, line, e->rank, text);
-    return holds;
-}
+bool tiara_expect_that(
+    struct tiara_expect *e, bool holds, const char *text, const char *file, int line);
 
 /* The value of @holds; counts and prints when it is false. */
 #define EXPECT(e, holds) tiara_expect_that((e), (holds), #holds, __FILE__, __LINE__)

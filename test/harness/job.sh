@@ -11,7 +11,8 @@ job=$tests/p_job
 library=${TIARA_TEST_PRELOAD##*:}
 runtime=${TIARA_TEST_PRELOAD%"$library"}
 
-# start RANKS [VARIABLE=VALUE]... COMMAND...: its ranks get the variables; leaves the exit status in $status, the output in out and err.
+# start RANKS [VARIABLE=VALUE]... COMMAND...: its ranks get the variables; leaves the exit status in $status, the output
+# in out and err.
 start() {
     local ranks=$1
     shift

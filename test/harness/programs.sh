@@ -1,8 +1,8 @@
 #!/bin/bash
 # What the tests share that run a program of other people's twice: plain, and with libtiara-pmpi.so. To be sourced.
 #
-# `plain NAME RANKS COMMAND...` and `preloaded NAME RANKS COMMAND...` leave $work/NAME.out and .err, and the exit status in $status.
-# Each runs in a directory of its own, $work/NAME.
+# `plain NAME RANKS COMMAND...` and `preloaded NAME RANKS COMMAND...` leave $work/NAME.out and .err, and the exit status
+# in $status. Each runs in a directory of its own, $work/NAME.
 # shellcheck source=test/harness/cli.sh
 . "$(dirname "$0")/../harness/cli.sh"
 : "${TIARA_TEST_PRELOAD:?the test has no line tiara-test: env TIARA_TEST_PRELOAD=1}"

@@ -46,7 +46,7 @@ bool suite_holdings_equal(const struct suite_holdings *a, const struct suite_hol
 
 typedef void (*suite_case_fn)(struct suite_rank *r);
 
-/* Cases by file: xport_suite_open.c, _expose.c, _message.c. Each says first what the row must
+/* Cases by file: xport_suite.c, _expose.c, _message.c. Each says first what the row must
  * promise. */
 void suite_open_repeats(struct suite_rank *r);
 void suite_open_allocation_fails(struct suite_rank *r);

@@ -19,7 +19,9 @@
 /* tiara-test: mpirun 3 TIARA_TEST_MEMORY=mixed */
 /* tiara-test: vcluster 2x2 */
 /* tiara-test: vcluster 2x2 TIARA_PROGRESS=call */
-#include "m_requests.h"
+#include "m_requests_case.h"
+#include <stdlib.h>
+#include <string.h>
 
 enum {
     MOST = 100

@@ -1,5 +1,5 @@
 /*
- * Completion of TIARA_Requests: every call of the Wait and Test kind on lists with null and
+ * Completion of requests: every call of the Wait and Test kind on lists with null and
  * inactive ones, statuses, looking without completing, giving up, empty calls, and wrong arguments.
  */
 /* tiara-test: mpirun 1 */
@@ -8,7 +8,9 @@
 /* tiara-test: mpirun 4 TIARA_LAYOUT=2x2 */
 /* tiara-test: mpirun 4 TIARA_LAYOUT=2x2 TIARA_PROGRESS=call */
 /* tiara-test: mpirun 2 TIARA_TEST_MEMORY=device */
-#include "m_requests.h"
+#include "m_requests_case.h"
+#include <stdlib.h>
+#include <string.h>
 
 enum {
     JOBS = 6,

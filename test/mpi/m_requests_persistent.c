@@ -13,7 +13,9 @@
 /* tiara-test: mpirun 3 TIARA_REPRODUCIBLE=1 */
 /* tiara-test: mpirun 2 TIARA_TEST_MEMORY=device */
 /* tiara-test: vcluster 2x2 TIARA_PROGRESS=call */
-#include "m_requests.h"
+#include "m_requests_case.h"
+#include <stdlib.h>
+#include <string.h>
 
 enum {
     JOBS = 8,

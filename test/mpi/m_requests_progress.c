@@ -4,7 +4,8 @@
 /* tiara-test: mpirun 2 */
 /* tiara-test: mpirun 4 */
 /* tiara-test: mpirun 2 TIARA_PROGRESS=call OMPI_MCA_btl=self,tcp */
-#include "m_requests.h"
+#include "m_requests_case.h"
+#include <stdlib.h>
 
 enum way {
     BLOCKING,

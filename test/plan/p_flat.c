@@ -7,8 +7,7 @@
 #include "base/alloc.h"
 #include "test/plan/proof.h"
 #include <math.h>
-
-#define TIMEOUT_S 300
+#include <stdio.h>
 
 /* Number @i of the rank counts to prove: 1 .. 33, and around larger powers of two. */
 static const int large_counts[] = {64, 127, 128, 256};
@@ -302,7 +301,6 @@ int main(void)
 
     while (tiara_algo_table[nalgos] != NULL)
         nalgos++;
-    tcase_set_timeout(tcase, TIMEOUT_S);
     tcase_add_loop_test(tcase, test_flat_any_rank_count_is_proved, 0, nalgos);
     tcase_add_loop_test(tcase, test_flat_on_one_node_needs_no_waits, 0, nalgos);
     tcase_add_loop_test(tcase, test_direct_any_rank_count_is_proved, 0, NCOUNTS);

@@ -4,6 +4,9 @@
  * new file.
  */
 #include "test/plan/proof.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 static const struct {
     const char *file, *algo, *layout;

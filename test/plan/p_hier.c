@@ -5,8 +5,6 @@
 #include "test/plan/interpret.h"
 #include "test/plan/proof.h"
 
-#define TIMEOUT_S 300
-
 static const char *const layouts[] = {
     "1x1",
     "1x2",
@@ -275,7 +273,6 @@ int main(void)
     Suite *suite = suite_create("plans of two levels");
     TCase *tcase = tcase_create("proofs");
 
-    tcase_set_timeout(tcase, TIMEOUT_S);
     tcase_add_loop_test(tcase, test_hier_allreduce_every_layout_is_proved, 0, NLAYOUTS);
     tcase_add_loop_test(tcase, test_hier_scatter_and_gather_every_layout_is_proved, 0, NLAYOUTS);
     tcase_add_loop_test(tcase, test_hier_chain_every_layout_is_the_left_fold, 0, NLAYOUTS);

@@ -10,7 +10,9 @@
 #include "test/plan/interpret.h"
 #include "test/plan/mutate.h"
 #include "algo/algo.h"
+#include "test/harness/test.h"
 #include <stdio.h>
+#include <string.h>
 
 #define NRANDOM 6000 /* random mutants in one run */
 
@@ -25,7 +27,7 @@ static bool is_repeatable(const struct tiara_plan *p, const struct tiara_op *op)
             (src->buf == op->dst.buf || src->buf == TIARA_BUF_IN))
             return false;
     }
-    return !is_async(op);
+    return !mutate_is_async(op);
 }
 
 /* One block more of the result does no harm when a later op of the rank writes it anyway. */
@@ -36,7 +38,7 @@ static bool is_overwritten(const struct tiara_plan *p, int op)
     for (int i = op + 1; p->ops[op].dst.buf == TIARA_BUF_OUT && i < p->nops; i++) {
         const struct tiara_slice *dst = &p->ops[i].dst;
 
-        if (has_target(&p->ops[i]) && dst->buf == TIARA_BUF_OUT && dst->first <= extra &&
+        if (mutate_has_target(&p->ops[i]) && dst->buf == TIARA_BUF_OUT && dst->first <= extra &&
             extra < dst->first + dst->count)
             return true;
     }
@@ -46,9 +48,9 @@ static bool is_overwritten(const struct tiara_plan *p, int op)
 /* The mutants that are still correct, although their mutation is fatal as a rule. */
 static bool is_harmless(const struct mutation *m, const struct tiara_plan *p, int op, int v)
 {
-    if (m->mutate == repeat_op)
+    if (m->mutate == mutate_repeat_op)
         return is_repeatable(p, &p->ops[op]);
-    return m->mutate == resize_op && v == 0 && is_overwritten(p, op);
+    return m->mutate == mutate_resize_op && v == 0 && is_overwritten(p, op);
 }
 
 /* Plans must be valid in both forms. */
@@ -257,10 +259,10 @@ START_TEST(test_mutants_another_order_on_one_rank_is_refused)
     struct plan_set set;
 
     plan_set_sample_named(&set, "exchange");
-    ck_assert(swap_sources(&set.plans[1], 2, 0));
+    ck_assert(mutate_swap_sources(&set.plans[1], 2, 0));
     ck_assert_int_eq(plan_set_check(&set, false, &report), TIARA_ERR_PLAN);
     ck_assert_ptr_nonnull(strstr(report.text, "another order"));
-    ck_assert(swap_sources(&set.plans[0], 2, 0));
+    ck_assert(mutate_swap_sources(&set.plans[0], 2, 0));
     ck_assert_int_eq(plan_set_check(&set, false, &report), TIARA_OK);
     ck_assert(!report.ordered);
     plan_set_fini(&set);
@@ -272,7 +274,6 @@ int main(void)
     Suite *suite = suite_create("plan mutants");
     TCase *tcase = tcase_create("mutants");
 
-    tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, test_mutants_directed_are_refused, 0, (int)PLAN_NSAMPLES);
     tcase_add_loop_test(tcase, test_mutants_weaker_dependencies_are_refused, 0, (int)PLAN_NSAMPLES);
     tcase_add_test(tcase, test_mutants_random_accepted_ones_are_right);

@@ -3,10 +3,11 @@
  * orders. Besides the proof of every plan: a rank reads its left neighbour only, and that exactly
  * as often as a ring must.
  */
+#include "base/alloc.h"
 #include "test/plan/interpret.h"
 #include "test/plan/proof.h"
-
-#define TIMEOUT_S 300
+#include <stdio.h>
+#include <stdlib.h>
 
 /* Number @i of the rank counts to prove: 1 .. 33, and some larger ones. */
 static const int large_counts[] = {64, 127, 128};
@@ -295,7 +296,6 @@ int main(void)
     Suite *suite = suite_create("plans of rings inside nodes");
     TCase *tcase = tcase_create("proofs");
 
-    tcase_set_timeout(tcase, TIMEOUT_S);
     tcase_add_loop_test(tcase, test_node_ring_any_rank_count_and_order_is_proved, 0, NCOUNTS);
     tcase_add_test(tcase, test_node_ring_folds_along_the_ring);
     tcase_add_loop_test(tcase, test_hier_with_rings_every_layout_and_order_is_proved, 0, NLAYOUTS);

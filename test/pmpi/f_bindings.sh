@@ -1,6 +1,6 @@
 #!/bin/bash
-# The Fortran programs again, with the report of libtiara-pmpi.so: each call that a program says it made was seen exactly once, whatever binding it
-# came through, and Tiara served calls of each kind.
+# The Fortran programs again, with the report of libtiara-pmpi.so: each call that a program says it made was seen
+# exactly once, whatever binding it came through, and Tiara served calls of each kind.
 # tiara-test: env TIARA_TEST_PRELOAD=1
 # shellcheck source=test/harness/cli.sh
 . "$(dirname "$0")/../harness/cli.sh"
@@ -22,7 +22,8 @@ reported() {
     awk -v kind="MPI_$1" -v column="$2" 'tolower($1) == tolower(kind) && !done { print $column; done = 1 } END { if (!done) print 0 }' "$work/err"
 }
 
-# What the program says, such as "made allreduce 84 iallreduce 113", is of one rank, and the report's numbers of both ranks together.
+# What the program says, such as "made allreduce 84 iallreduce 113", is of one rank, and the report's numbers of both
+# ranks together.
 expect_counted() {
     local words kind made
     read -r -a words < <(sed -n 's/^made //p' "$work/out")

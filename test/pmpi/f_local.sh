@@ -1,6 +1,7 @@
 #!/bin/bash
-# Fortran that is opened with dlopen, with a scope of its own, by a program that knows no MPI: as Python opens its modules. Then nothing of MPI is in the
-# global scope but libtiara-pmpi.so, which must still find what stands behind it, and MPI_IN_PLACE.
+# Fortran that is opened with dlopen, with a scope of its own, by a program that knows no MPI: as Python opens its
+# modules. Then nothing of MPI is in the global scope but libtiara-pmpi.so, which must still find what stands behind it,
+# and MPI_IN_PLACE.
 # tiara-test: env TIARA_TEST_PRELOAD=1
 # shellcheck source=test/harness/cli.sh
 . "$(dirname "$0")/../harness/cli.sh"

@@ -9,6 +9,8 @@
 #include "mpi_run.h"
 #include "s_suite.h"
 
+#include <dlfcn.h>
+
 #if defined(HAVE_MPI_ALLREDUCE_INIT)
 #define ALLREDUCE_INIT MPI_Allreduce_init
 #elif defined(HAVE_MPIX_ALLREDUCE_INIT)

@@ -28,7 +28,8 @@ start 3 "$(behind status)" TIARA_TEST_STATUS=1 TIARA_PMPI_AFTER=0 "$tests/p_stat
 expect_status 0
 
 # ---- The tool in front: the library sees what it does not take ----
-# It passes all-reduces on by the PMPI_ name, and takes MPI_Wait: so nonblocking calls, which the library could not complete, are MPI's.
+# It passes all-reduces on by the PMPI_ name, and takes MPI_Wait: so nonblocking calls, which the library could not
+# complete, are MPI's.
 start 2 "$(in_front count)" TIARA_PMPI_AFTER=0 "$job" allreduce=20 iallreduce=3 gather=1 iallreduce=3
 expect_status 0
 expect_line err 'count: 20 allreduces, 6 waits'
@@ -38,7 +39,8 @@ expect_silence
 start 2 "$(in_front init)" TIARA_PMPI_AFTER=0 TIARA_PMPI=verify "$job" allreduce=20 scatter=3 gather=3 iallreduce=2
 expect_status 0
 [ "$(grep -c '^init: ' "$work/err")" -eq 4 ] || complain 'the tool was not told of the begin and the end'
-# One that takes the begin alone, where Hydra cannot tell whether all have the library: the ranks find out one by one that MPI runs, and the report is that of all, also when one of them called nothing.
+# One that takes the begin alone, where Hydra cannot tell whether all have the library: the ranks find out one by one
+# that MPI runs, and the report is that of all, also when one of them called nothing.
 start 3 "$(in_front begin)" TIARA_PMPI_EVERYWHERE=1 TIARA_REPORT=1 "$job" allreduce=20 scatter=2
 expect_status 0
 expect_calls MPI_Allreduce 60 36 24

@@ -1,8 +1,10 @@
 #!/bin/bash
-# What a call that is left to MPI costs more with libtiara-pmpi.so than without: instructions, which callgrind counts exactly.
+# What a call that is left to MPI costs more with libtiara-pmpi.so than without: instructions, which callgrind counts
+# exactly.
 #
-# On MPI_COMM_SELF nothing waits, so all instructions of a number of calls can be counted, and the difference is what was added. On
-# two ranks MPI waits, a different number of turns each time: there the instructions of Tiara's own objects are counted.
+# On MPI_COMM_SELF nothing waits, so all instructions of a number of calls can be counted, and the difference is what
+# was added. On two ranks MPI waits, a different number of turns each time: there the instructions of Tiara's own
+# objects are counted.
 # tiara-test: env TIARA_TEST_PRELOAD=1
 # shellcheck source=test/harness/programs.sh
 . "$(dirname "$0")/../harness/programs.sh"
@@ -28,8 +30,8 @@ count() {
 instructions() {
     local file most=0 n
     for file in "$work/$1".*.cost; do
-        # A line of costs is "LINE COUNT"; the one after "calls=" is what the callee has counted already. "ob=(7) NAME" names
-        # an object once, "ob=(7)" again.
+        # A line of costs is "LINE COUNT"; the one after "calls=" is what the callee has counted already. "ob=(7) NAME"
+        # names an object once, "ob=(7)" again.
         n=$(awk -v object="$2" '
             /^ob=/ { match($0, /\([0-9]+\)/); id = substr($0, RSTART, RLENGTH)
                      if (!(id in name)) name[id] = substr($0, RSTART + RLENGTH + 1)

@@ -1,9 +1,10 @@
 #!/bin/bash
-# LAMMPS melts a Lennard-Jones crystal: some all-reduces in each step, for the thermodynamics and for whether an atom has moved far.
+# LAMMPS melts a Lennard-Jones crystal: some all-reduces in each step, for the thermodynamics and for whether an atom
+# has moved far.
 #
-# On 2 ranks the preloaded run prints the same digits as the plain one: a sum of two numbers has one order. On 4 ranks each library
-# adds in an order of its own, so the last digits differ, and grow in time, as melts are chaotic; but a library adds in the same
-# order each time: a second preloaded run prints the same digits as the first.
+# On 2 ranks the preloaded run prints the same digits as the plain one: a sum of two numbers has one order. On 4 ranks
+# each library adds in an order of its own, so the last digits differ, and grow in time, as melts are chaotic; but a
+# library adds in the same order each time: a second preloaded run prints the same digits as the first.
 # tiara-test: env TIARA_TEST_PRELOAD=1
 # shellcheck source=test/harness/programs.sh
 . "$(dirname "$0")/../harness/programs.sh"

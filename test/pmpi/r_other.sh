@@ -1,5 +1,6 @@
 #!/bin/bash
-# libtiara-pmpi.so in processes that are not for it: a program of another MPI, one of none, mpirun itself. They run as without.
+# libtiara-pmpi.so in processes that are not for it: a program of another MPI, one of none, mpirun itself. They run as
+# without.
 # tiara-test: env TIARA_TEST_PRELOAD=1
 # shellcheck source=test/harness/programs.sh
 . "$(dirname "$0")/../harness/programs.sh"

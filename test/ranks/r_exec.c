@@ -142,7 +142,6 @@ int main(void)
 
     while (tiara_algo_table[nalgos])
         nalgos++;
-    tcase_set_timeout(tcase, 0);
     tcase_add_loop_test(tcase, test_exec_every_algorithm_and_layout_computes, 0, nalgos);
     tcase_add_loop_test(tcase, test_exec_staged_buffers_compute, 0, 9);
     tcase_add_test(tcase, test_small_slots_any_number_of_ranks_computes);

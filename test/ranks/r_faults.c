@@ -316,7 +316,7 @@ static int count_true(const struct tiara_xport_group *group, bool mine)
     return n;
 }
 
-/* Sets up as core does. Failures: ranks that do not agree about the arena, and success without
+/* Sets up as comm does. Failures: ranks that do not agree about the arena, and success without
  * memory. */
 static int set_up(int rank, const struct tiara_xport_group *group, struct sweep *sweep)
 {
@@ -422,7 +422,6 @@ int main(void)
     Suite *suite = suite_create("ranks");
     TCase *tcase = tcase_create("faults");
 
-    tcase_set_timeout(tcase, 0);
     tcase_add_loop_test(tcase, test_mismatch_on_any_path_is_seen, 0, NPATHS);
     tcase_add_test(tcase, test_mismatch_of_small_slots_and_a_plan_is_seen);
     tcase_add_test(tcase, test_mismatch_in_a_hierarchy_is_seen_on_its_node);

@@ -7,7 +7,14 @@
  * serve calls of different sizes and grids in a row. Under ThreadSanitizer every access to a cell,
  * a packet or a peer's buffer that the protocol does not order is seen.
  */
+#include "algo/algo.h"
+#include "test/harness/expect.h"
+#include "test/harness/test.h"
+#include "test/harness/threads.h"
 #include "test/ranks/kernel_node.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
 
 static uint64_t seed; /* of all tests; printed by main */
 
@@ -20,16 +27,16 @@ static int play(int rank, const struct tiara_xport_group *group, void *arg)
     (void)group;
     for (int i = 0; i < n->ncalls && e.failures == 0; i++) {
         const struct call *c = &n->call[i];
-        fill(n, c, i, rank);
+        kernel_node_fill(n, c, i, rank);
         if (c->kind.algo) {
-            run_exec(&e, n, c);
+            kernel_node_run(&e, n, c);
         } else {
-            struct tiara_kernel_small_args a = small_args(n, c, rank);
-            launch(tiara_kernel_small_on_cpu, &a, 1, c->nthreads);
+            struct tiara_kernel_small_args a = kernel_node_small_args(n, c, rank);
+            kernel_node_launch(tiara_kernel_small_on_cpu, &a, 1, c->nthreads);
         }
         for (unsigned b = 0; b < c->grid; b++)
             EXPECT(&e, n->status[rank][b].code == TIARA_KERNEL_OK);
-        if (!EXPECT(&e, look(n, c, i, rank) == 0))
+        if (!EXPECT(&e, kernel_node_look(n, c, i, rank) == 0))
             fprintf(stderr,
                 "call %d: %s coll %d, %d%d, type %d, %zu in %zu, slots %d+%d, grid %u x %u, in "
                 "place "
@@ -60,7 +67,7 @@ static struct call random_call(
 
     c.type = types[tiara_test_random_below(random, kind->is_ordered ? 4 : 3)];
     /* Blocks are padded: so many elements fit a cell for sure. */
-    most = CELL_BYTES / size_of(c.type);
+    most = CELL_BYTES / kernel_node_size_of(c.type);
     most = is_vector ? most - (size_t)nranks * 16 : most / (size_t)nranks;
     c.count =
         1 + tiara_test_random_below(random, tiara_test_random_below(random, 2) ? 12 : MAX_COUNT);
@@ -74,7 +81,7 @@ static struct call random_call(
     c.nthreads = 1 + (unsigned)tiara_test_random_below(random, 3);
     c.in_place = kind->coll != TIARA_COLL_REDUCE_SCATTER && tiara_test_random_below(random, 2);
     c.average = kind->coll != TIARA_COLL_ALLGATHER && tiara_test_random_below(random, 3) == 0;
-    c.align = tiara_test_random_below(random, 2) ? 1 : 16 / size_of(c.type);
+    c.align = tiara_test_random_below(random, 2) ? 1 : 16 / kernel_node_size_of(c.type);
     return c;
 }
 
@@ -83,11 +90,12 @@ START_TEST(test_exec_any_plan_computes_call_after_call)
     struct tiara_test_random random = {seed + (uint64_t)_i};
     struct node n;
 
-    node_init(&n, _i);
+    kernel_node_init(&n, _i);
     for (n.ncalls = 0; n.ncalls < MAX_CALLS; n.ncalls++)
-        n.call[n.ncalls] = random_call(&random, _i, &kinds[(size_t)n.ncalls % LENGTH(kinds)]);
+        n.call[n.ncalls] = random_call(
+            &random, _i, &kernel_node_kinds[(size_t)n.ncalls % LENGTH(kernel_node_kinds)]);
     play_all(&n);
-    node_fini(&n);
+    kernel_node_fini(&n);
 }
 END_TEST
 
@@ -96,11 +104,11 @@ START_TEST(test_exec_few_elements_computes)
 {
     struct node n;
 
-    node_init(&n, 4);
+    kernel_node_init(&n, 4);
     for (size_t count = 1; count <= 9; count += 2) {
         n.ncalls = 0;
-        for (size_t k = 0; k < LENGTH(kinds); k++)
-            n.call[n.ncalls++] = (struct call){.kind = kinds[k],
+        for (size_t k = 0; k < LENGTH(kernel_node_kinds); k++)
+            n.call[n.ncalls++] = (struct call){.kind = kernel_node_kinds[k],
                 .type = TIARA_TYPE_I32,
                 .count = count,
                 .chunk_elems = 1 + count / 2,
@@ -110,7 +118,7 @@ START_TEST(test_exec_few_elements_computes)
                 .align = 1};
         play_all(&n);
     }
-    node_fini(&n);
+    kernel_node_fini(&n);
 }
 END_TEST
 
@@ -119,15 +127,16 @@ START_TEST(test_exec_ring_needs_only_neighbours)
     struct tiara_test_random random = {seed + 50};
     struct node n;
 
-    node_init(&n, 5);
+    kernel_node_init(&n, 5);
     n.is_ring = true;
     while (n.ncalls < 30) {
-        const struct kind *kind = &kinds[LENGTH(kinds) - 3 + (size_t)n.ncalls % 3];
+        const struct kind *kind =
+            &kernel_node_kinds[LENGTH(kernel_node_kinds) - 3 + (size_t)n.ncalls % 3];
         ck_assert_ptr_eq(kind->algo, &tiara_algo_node_ring);
         n.call[n.ncalls++] = random_call(&random, 5, kind);
     }
     play_all(&n);
-    node_fini(&n);
+    kernel_node_fini(&n);
 }
 END_TEST
 
@@ -137,7 +146,7 @@ START_TEST(test_exec_numbers_grow_beyond_32_bits)
     struct tiara_test_random random = {seed + 60};
     struct node n;
 
-    node_init(&n, 3);
+    kernel_node_init(&n, 3);
     for (int r = 0; r < n.nranks; r++) {
         n.memory[r].calls = UINT64_C(0xfffffffd);
         for (int s = 0; s < TIARA_KERNEL_SLOTS; s++)
@@ -150,10 +159,10 @@ START_TEST(test_exec_numbers_grow_beyond_32_bits)
             }
     }
     while (n.ncalls < 12)
-        n.call[n.ncalls++] = random_call(&random, 3, &kinds[0]);
+        n.call[n.ncalls++] = random_call(&random, 3, &kernel_node_kinds[0]);
     play_all(&n);
     ck_assert(n.memory[0].calls == UINT64_C(0xfffffffd) + 12);
-    node_fini(&n);
+    kernel_node_fini(&n);
 }
 END_TEST
 
@@ -182,20 +191,20 @@ START_TEST(test_exec_ops_on_several_blocks)
     struct tiara_kernel_exec_args a;
     struct node n;
 
-    node_init(&n, 1);
-    fill(&n, &c, 0, 0);
-    a = exec_args(&n, &c, 0, &plan);
+    kernel_node_init(&n, 1);
+    kernel_node_fill(&n, &c, 0, 0);
+    a = kernel_node_exec_args(&n, &c, 0, &plan);
     a.program.ops = ops;
     a.program.srcs = srcs;
-    launch(tiara_kernel_exec_on_cpu, &a, c.grid, c.nthreads);
+    kernel_node_launch(tiara_kernel_exec_on_cpu, &a, c.grid, c.nthreads);
     for (size_t i = 0; i < c.count; i++) {
         int32_t result;
-        memcpy(&result, user_at(&n, &c, 0, true) + i * sizeof(result), sizeof(result));
+        memcpy(&result, kernel_node_user(&n, &c, 0, true) + i * sizeof(result), sizeof(result));
         ck_assert_int_eq(result, 2 * tiara_test_value(0, i));
     }
     ck_assert_uint_eq(n.memory[0].base[0][1], 3);
     ck_assert_uint_eq(n.memory[0].base[1][0], 2);
-    node_fini(&n);
+    kernel_node_fini(&n);
 }
 END_TEST
 
@@ -203,15 +212,15 @@ END_TEST
 
 static struct call small_call(struct tiara_test_random *random, size_t count)
 {
-    struct call c = random_call(random, 2, &kinds[0]);
+    struct call c = random_call(random, 2, &kernel_node_kinds[0]);
 
     c.kind.algo = NULL;
     c.grid = 1;
     c.nthreads = 1 + (unsigned)tiara_test_random_below(random, 6);
     if (count > 0)
         c.count = count;
-    if (c.count > TIARA_KERNEL_SMALL_MAX / size_of(c.type))
-        c.count = TIARA_KERNEL_SMALL_MAX / size_of(c.type);
+    if (c.count > TIARA_KERNEL_SMALL_MAX / kernel_node_size_of(c.type))
+        c.count = TIARA_KERNEL_SMALL_MAX / kernel_node_size_of(c.type);
     return c;
 }
 
@@ -221,7 +230,7 @@ START_TEST(test_packets_any_size_computes_call_after_call)
     struct tiara_test_random random = {seed + 70 + (uint64_t)_i};
     struct node n;
 
-    node_init(&n, _i);
+    kernel_node_init(&n, _i);
     for (int r = 0; r < n.nranks; r++)
         n.memory[r].packets =
             UINT64_C(0xfffffffe); /* the first flag would be 0, like fresh memory */
@@ -230,7 +239,7 @@ START_TEST(test_packets_any_size_computes_call_after_call)
         n.call[i] = small_call(&random, i < LENGTH(counts) ? counts[i] : 0);
     }
     play_all(&n);
-    node_fini(&n);
+    kernel_node_fini(&n);
 }
 END_TEST
 
@@ -240,13 +249,14 @@ START_TEST(test_packets_and_plans_share_a_segment)
     struct tiara_test_random random = {seed + 80};
     struct node n;
 
-    node_init(&n, 3);
+    kernel_node_init(&n, 3);
     for (n.ncalls = 0; n.ncalls < 30; n.ncalls++)
-        n.call[n.ncalls] = n.ncalls % 2
-                               ? small_call(&random, 0)
-                               : random_call(&random, 3, &kinds[(size_t)n.ncalls % LENGTH(kinds)]);
+        n.call[n.ncalls] =
+            n.ncalls % 2 ? small_call(&random, 0)
+                         : random_call(&random, 3,
+                               &kernel_node_kinds[(size_t)n.ncalls % LENGTH(kernel_node_kinds)]);
     play_all(&n);
-    node_fini(&n);
+    kernel_node_fini(&n);
 }
 END_TEST
 
@@ -275,11 +285,11 @@ static int play_differently(int rank, const struct tiara_xport_group *group, voi
     c.count += rank == 1;
     c.chunk_elems += rank == 1;
     if (c.kind.algo) {
-        run_exec(&e, n, &c);
+        kernel_node_run(&e, n, &c);
     } else {
-        struct tiara_kernel_small_args a = small_args(n, &c, rank);
+        struct tiara_kernel_small_args a = kernel_node_small_args(n, &c, rank);
         a.digest = rank == 1 ? 101 * 31 + TIARA_TYPE_I32 : 100 * 31 + TIARA_TYPE_I32;
-        launch(tiara_kernel_small_on_cpu, &a, 1, c.nthreads);
+        kernel_node_launch(tiara_kernel_small_on_cpu, &a, 1, c.nthreads);
     }
     EXPECT(&e, n->status[rank][0].code == TIARA_KERNEL_MISMATCH);
     EXPECT(&e, n->status[rank][0].op == -1);
@@ -292,12 +302,12 @@ START_TEST(test_calls_that_differ_are_told)
 {
     struct node n;
 
-    node_init(&n, 3);
-    n.call[0] = plain_call(&kinds[0]);
+    kernel_node_init(&n, 3);
+    n.call[0] = plain_call(&kernel_node_kinds[0]);
     if (_i == 1)
         n.call[0].kind.algo = NULL;
     ck_assert_int_eq(tiara_threads_run(3, play_differently, &n), 0);
-    node_fini(&n);
+    kernel_node_fini(&n);
 }
 END_TEST
 
@@ -306,22 +316,22 @@ START_TEST(test_packets_of_other_size_are_told)
 {
     struct node n;
     struct tiara_kernel_small_args a;
-    struct call c = plain_call(&kinds[0]);
+    struct call c = plain_call(&kernel_node_kinds[0]);
 
-    node_init(&n, 2);
-    a = small_args(&n, &c, 1);
+    kernel_node_init(&n, 2);
+    a = kernel_node_small_args(&n, &c, 1);
     /* Rank 1 has pushed one element and left. */
     a.count = 1;
     n.abort = 1;
-    launch(tiara_kernel_small_on_cpu, &a, 1, 1);
+    kernel_node_launch(tiara_kernel_small_on_cpu, &a, 1, 1);
     ck_assert_uint_eq(n.status[1][0].code, TIARA_KERNEL_ABORTED);
     n.abort = 0;
-    a = small_args(&n, &c, 0);
-    launch(tiara_kernel_small_on_cpu, &a, 1, 4);
+    a = kernel_node_small_args(&n, &c, 0);
+    kernel_node_launch(tiara_kernel_small_on_cpu, &a, 1, 4);
     ck_assert_uint_eq(n.status[0][0].code, TIARA_KERNEL_MISMATCH);
     ck_assert_int_eq(n.status[0][0].peer, 1);
     ck_assert_uint_eq(n.status[0][0].seen, a.digest);
-    node_fini(&n);
+    kernel_node_fini(&n);
 }
 END_TEST
 
@@ -339,26 +349,26 @@ static struct tiara_kernel_status run_alone(struct node *n, bool first)
 {
     struct call c = n->call[0];
 
-    fill(n, &c, 0, 0);
+    kernel_node_fill(n, &c, 0, 0);
     if (c.kind.algo) {
         struct tiara_plan plan = {0};
         struct program p;
         struct tiara_kernel_exec_args a;
 
-        ck_assert_int_eq(make_plan(n, &c, 0, &plan), TIARA_OK);
-        program_init(&p, &plan);
-        a = exec_args(n, &c, 0, &plan);
+        ck_assert_int_eq(kernel_node_plan(n, &c, 0, &plan), TIARA_OK);
+        kernel_node_program_init(&p, &plan);
+        a = kernel_node_exec_args(n, &c, 0, &plan);
         a.program.ops = p.ops;
         a.program.srcs = p.srcs;
         a.program.waits = p.waits;
         if (!first)
             a.flags = TIARA_KERNEL_LAST;
-        launch(tiara_kernel_exec_on_cpu, &a, c.grid, c.nthreads);
-        program_fini(&p);
+        kernel_node_launch(tiara_kernel_exec_on_cpu, &a, c.grid, c.nthreads);
+        kernel_node_program_fini(&p);
         tiara_plan_fini(&plan);
     } else {
-        struct tiara_kernel_small_args a = small_args(n, &c, 0);
-        launch(tiara_kernel_small_on_cpu, &a, 1, c.nthreads);
+        struct tiara_kernel_small_args a = kernel_node_small_args(n, &c, 0);
+        kernel_node_launch(tiara_kernel_small_on_cpu, &a, 1, c.nthreads);
     }
     ck_assert(is_untouched(n, 0));
     ck_assert_uint_eq(n->memory[0].calls, 0);
@@ -372,9 +382,9 @@ START_TEST(test_a_peer_that_does_not_come_is_told)
     struct tiara_kernel_status s;
     struct node n;
 
-    node_init(&n, 2);
+    kernel_node_init(&n, 2);
     n.spin_ns = 1000;
-    n.call[0] = plain_call(&kinds[0]);
+    n.call[0] = plain_call(&kernel_node_kinds[0]);
     n.call[0].grid = 3;
     s = run_alone(&n, true);
     ck_assert_uint_eq(s.code, TIARA_KERNEL_TIMEOUT);
@@ -395,7 +405,7 @@ START_TEST(test_a_peer_that_does_not_come_is_told)
     s = run_alone(&n, true);
     ck_assert_uint_eq(s.code, TIARA_KERNEL_TIMEOUT);
     ck_assert_int_eq(s.peer, 1);
-    node_fini(&n);
+    kernel_node_fini(&n);
 }
 END_TEST
 
@@ -413,16 +423,16 @@ START_TEST(test_the_abort_word_ends_waits)
     pthread_t id;
     void *failed;
 
-    node_init(&n, 2);
+    kernel_node_init(&n, 2);
     n.spin_ns = 0;
-    n.call[0] = plain_call(&kinds[0]);
+    n.call[0] = plain_call(&kernel_node_kinds[0]);
     if (_i == 1)
         n.call[0].kind.algo = NULL;
     ck_assert_int_eq(pthread_create(&id, NULL, run_alone_main, &n), 0);
     __atomic_store_n(&n.abort, 1, __ATOMIC_RELAXED);
     ck_assert_int_eq(pthread_join(id, &failed), 0);
     ck_assert_ptr_null(failed);
-    node_fini(&n);
+    kernel_node_fini(&n);
 }
 END_TEST
 
@@ -436,7 +446,7 @@ static void *probe_main(void *arg)
 {
     struct probe *p = arg;
 
-    launch(tiara_kernel_probe_on_cpu, &p->args, 1, 1);
+    kernel_node_launch(tiara_kernel_probe_on_cpu, &p->args, 1, 1);
     return NULL;
 }
 
@@ -474,7 +484,6 @@ int main(void)
     TCase *tcase = tcase_create("kernels");
 
     seed = tiara_test_seed();
-    tcase_set_timeout(tcase, 0);
     tcase_add_loop_test(tcase, test_exec_any_plan_computes_call_after_call, 1, MAX_RANKS + 1);
     tcase_add_test(tcase, test_exec_few_elements_computes);
     tcase_add_test(tcase, test_exec_ops_on_several_blocks);

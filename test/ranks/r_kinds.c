@@ -69,7 +69,6 @@ int main(void)
     Suite *suite = suite_create("kinds");
     TCase *tcase = tcase_create("kinds");
 
-    tcase_set_timeout(tcase, 0);
     tcase_add_loop_test(tcase, test_kinds_are_known_to_who_asks, 0, 3);
     suite_add_tcase(suite, tcase);
     return tiara_test_run(suite, CK_NOFORK);

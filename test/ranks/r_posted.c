@@ -260,7 +260,6 @@ int main(void)
     Suite *suite = suite_create("ranks");
     TCase *tcase = tcase_create("posted");
 
-    tcase_set_timeout(tcase, 0);
     tcase_add_loop_test(tcase, test_posted_calls_in_any_order_compute, 0, 4);
     tcase_add_loop_test(tcase, test_posted_calls_that_differ_fail_everywhere, 1, 4);
     suite_add_tcase(suite, tcase);

@@ -213,7 +213,6 @@ int main(void)
     TCase *tcase = tcase_create("stress");
 
     seed = tiara_test_seed();
-    tcase_set_timeout(tcase, 0);
     tcase_add_loop_test(tcase, test_stress_mixed_calls_compute, 0, NLAYOUTS);
     suite_add_tcase(suite, tcase);
     return tiara_test_run(suite, CK_NOFORK);

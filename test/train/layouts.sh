@@ -1,6 +1,6 @@
 #!/bin/bash
-# The examples of training on several layouts: the loss is the same but for rounding, and a repeated run gives the very same bits; with
-# TIARA_REPRODUCIBLE=1, so does every layout.
+# The examples of training on several layouts: the loss is the same but for rounding, and a repeated run gives the very
+# same bits; with TIARA_REPRODUCIBLE=1, so does every layout.
 # shellcheck source=test/harness/cli.sh
 . "$(dirname "$0")/../harness/cli.sh"
 
@@ -20,7 +20,8 @@ train() {
     [ -n "$loss" ] || complain 'it does not tell the loss'
 }
 
-# expect_near A B: hexadecimal numbers that differ by less than 1e-9 of them; the order of additions was seen to change 1e-13.
+# expect_near A B: hexadecimal numbers that differ by less than 1e-9 of them; the order of additions was seen to change
+# 1e-13.
 expect_near() {
     awk -v a="$(printf '%.17g' "$1")" -v b="$(printf '%.17g' "$2")" \
         'BEGIN { exit !(a > 0 && (a - b) ^ 2 < (1e-9 * a) ^ 2) }' || complain "the loss is $2, and on one node $1"

@@ -2,8 +2,10 @@
  * The checker: what it says of each broken rule, what it counts, and what it does when memory runs
  * out. Mutants of whole plans are in test/plan/p_mutants.c.
  */
+#include "base/alloc.h"
 #include "test/harness/test.h"
 #include "test/plan/plan_set.h"
+#include <string.h>
 
 static void assert_refused(const struct plan_set *set, bool in_place, const char *why)
 {

@@ -1,9 +1,11 @@
 /*
  * The dependency pass: the exact waits, awaits and posts of plans small enough to derive by hand.
  */
+#include "base/alloc.h"
 #include "test/plan/plan_set.h"
 #include "test/harness/test.h"
 #include <stdio.h>
+#include <string.h>
 
 /* The waits before op @op (nops: at the end) as "peer@step peer@step", in the order of peers. */
 static const char *waits_of(const struct tiara_plan *p, int op)

@@ -1,9 +1,11 @@
 /*
  * The simulator, against times that follow from the model by hand.
  */
+#include "base/alloc.h"
 #include "test/harness/test.h"
 #include "test/plan/plan_set.h"
 #include <math.h>
+#include <string.h>
 
 /* Powers of two: the expected sums are exact. */
 static const struct tiara_sim_model model = {.net_alpha = 0x1p-10,

@@ -2,10 +2,12 @@
  * The text form: what is printed, that it is read back the same, and what the reader says of text
  * that it cannot read.
  */
+#include "base/alloc.h"
 #include "test/harness/test.h"
 #include "test/plan/plan_set.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* All plans of @set, one after the other. The caller frees the text. */
 static char *print_set(const struct plan_set *set)

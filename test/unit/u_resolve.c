@@ -11,6 +11,7 @@
 #include "test/harness/test.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define NOTHING (-1)
 #define ON_ITS_WAY (-2) /* a receive was posted here */
@@ -378,7 +379,6 @@ int main(void)
 
     while (tiara_algo_table[nalgos])
         nalgos++;
-    tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, test_resolve_follows_the_data, 0, nalgos);
     tcase_add_test(tcase, test_resolve_receive_takes_the_blocks_of_its_reader);
     tcase_add_test(tcase, test_resolve_receives_that_are_read_together_take_consecutive_blocks);

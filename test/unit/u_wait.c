@@ -400,7 +400,6 @@ int main(void)
     Suite *suite = suite_create("wait");
     TCase *tcase = tcase_create("wait");
 
-    tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, test_wait_ready_at_once_tests_once);
     tcase_add_test(tcase, test_wait_ready_while_spinning_looks_at_nothing_else);
     tcase_add_test(tcase, test_wait_ready_after_yields_ends);

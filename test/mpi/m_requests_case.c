@@ -1,30 +1,11 @@
 /*
- * A nonblocking all-reduce of a test with all that belongs to it: its case (mpi_type.h), buffers
- * with guards, and what is to hold when it is complete. For the m_requests programs.
+ * Nonblocking all-reduces of tests: made, started, waited for and checked.
  */
-#ifndef TIARA_TEST_M_REQUESTS_H
-#define TIARA_TEST_M_REQUESTS_H
-
-#include "mpi_run.h"
-#include "mpi_type.h"
-#include "tiara.h"
-
+#include "test/mpi/m_requests_case.h"
 #include <stdlib.h>
 #include <string.h>
 
-#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
-
-struct mr_job {
-    struct mt_case c;
-    struct mt_buf send, recv;
-    TIARA_Request request;
-    uint64_t digest; /* of the input */
-    int rank, nranks; /* of the case's communicator, which may be freed before the end */
-};
-
-/* Case number @salt on @comm: types, operators and sizes in turn, the small ones more often; by
- * random bits of the seed. */
-static inline struct mt_case mr_case(MPI_Comm comm, uint64_t salt)
+struct mt_case mr_case(MPI_Comm comm, uint64_t salt)
 {
     static const size_t limits[] = {8, 8, 8, 200, 2000, 20000};
     const struct {
@@ -45,8 +26,7 @@ static inline struct mt_case mr_case(MPI_Comm comm, uint64_t salt)
         .comm = comm};
 }
 
-/* Writes the input, and nothing of an earlier result. */
-static inline void mr_fill(struct mr_job *job)
+void mr_fill(struct mr_job *job)
 {
     const struct mt_case *c = &job->c;
     memset(job->recv.data, 0x7f, job->recv.bytes);
@@ -55,7 +35,7 @@ static inline void mr_fill(struct mr_job *job)
     job->digest = mt_digest(job->send.data, job->send.bytes);
 }
 
-static inline struct mr_job mr_new(const struct mt_case *c)
+struct mr_job mr_new(const struct mt_case *c)
 {
     struct mr_job job = {.c = *c, .request = TIARA_REQUEST_NULL};
     size_t bytes = c->count * mt_type_extent(c->type);
@@ -67,12 +47,12 @@ static inline struct mr_job mr_new(const struct mt_case *c)
     return job;
 }
 
-static inline const void *mr_lend(struct mr_job *job)
+const void *mr_lend(struct mr_job *job)
 {
     return job->c.in_place ? MPI_IN_PLACE : mt_buf_lend(&job->send);
 }
 
-static inline void mr_start(struct mr_job *job)
+void mr_start(struct mr_job *job)
 {
     const struct mt_case *c = &job->c;
     int err = TIARA_Iallreduce(mr_lend(job), mt_buf_lend(&job->recv), (int)c->count,
@@ -81,8 +61,7 @@ static inline void mr_start(struct mr_job *job)
         c->type->name, mt_oper_name(c->oper), c->count, err);
 }
 
-/* Makes a persistent request of it. */
-static inline void mr_init(struct mr_job *job)
+void mr_init(struct mr_job *job)
 {
     const struct mt_case *c = &job->c;
     int err = TIARA_Allreduce_init(mr_lend(job), mt_buf_lend(&job->recv), (int)c->count,
@@ -91,8 +70,7 @@ static inline void mr_init(struct mr_job *job)
         c->type->name, mt_oper_name(c->oper), c->count, err);
 }
 
-/* Takes the buffers of a complete call back, and checks result, guards and input. */
-static inline bool mr_check(struct mr_job *job)
+bool mr_check(struct mr_job *job)
 {
     const struct mt_case *c = &job->c;
     if (!c->in_place)
@@ -106,27 +84,26 @@ static inline bool mr_check(struct mr_job *job)
     return ok;
 }
 
-static inline void mr_free(struct mr_job *job)
+void mr_free(struct mr_job *job)
 {
     mt_buf_free(&job->send);
     mt_buf_free(&job->recv);
 }
 
-static inline void mr_end(struct mr_job *job)
+void mr_end(struct mr_job *job)
 {
     mr_check(job);
     mr_free(job);
 }
 
-static inline void mr_wait(struct mr_job *job)
+void mr_wait(struct mr_job *job)
 {
     int err = TIARA_Wait(&job->request, MPI_STATUS_IGNORE);
     mt_check(err == MPI_SUCCESS && job->request == TIARA_REQUEST_NULL, "wait: error %d", err);
     mr_end(job);
 }
 
-/* @n calls on @comm, numbered from @salt on, and started in this order. */
-static inline void mr_start_all(struct mr_job *jobs, int n, MPI_Comm comm, uint64_t salt)
+void mr_start_all(struct mr_job *jobs, int n, MPI_Comm comm, uint64_t salt)
 {
     for (int k = 0; k < n; k++) {
         struct mt_case c = mr_case(comm, salt + (uint64_t)k);
@@ -135,8 +112,7 @@ static inline void mr_start_all(struct mr_job *jobs, int n, MPI_Comm comm, uint6
     }
 }
 
-/* An order of @n numbers that is this rank's own. */
-static inline void mr_shuffle(int *order, int n, uint64_t seed)
+void mr_shuffle(int *order, int n, uint64_t seed)
 {
     for (int k = 0; k < n; k++)
         order[k] = k;
@@ -148,9 +124,7 @@ static inline void mr_shuffle(int *order, int n, uint64_t seed)
     }
 }
 
-/* Whether Tiara itself does nonblocking sums of doubles on @comm, in host memory; alike on all
- * ranks. */
-static inline bool mr_is_served(MPI_Comm comm)
+bool mr_is_served(MPI_Comm comm)
 {
     int answer = TIARA_SERVES_UNKNOWN;
     const char *why = NULL;
@@ -158,9 +132,7 @@ static inline bool mr_is_served(MPI_Comm comm)
     return answer == TIARA_SERVES_YES && !getenv("TIARA_TEST_MEMORY");
 }
 
-static inline bool mr_is_driven(void)
+bool mr_is_driven(void)
 {
     return strcmp(TIARA_Variable("TIARA_PROGRESS"), "call") == 0;
 }
-
-#endif
