@@ -95,7 +95,7 @@ static bool device_alloc(struct bench_buffers *buffers, enum bench_buffer which)
 {
     buffers->slots[which] =
         bench_device_alloc(buffers->device, buffers->nslots * buffers->stride[which]);
-    buffers->near[which] = bench_device_alloc_near(buffers->device, buffers->stride[which]);
+    buffers->near[which] = bench_device_alloc_host(buffers->device, buffers->stride[which]);
     return buffers->slots[which] != NULL && buffers->near[which] != NULL;
 }
 
@@ -133,7 +133,7 @@ void bench_buffers_fini(struct bench_buffers *buffers)
             continue;
         }
         bench_device_free(buffers->device, buffers->slots[which]);
-        bench_device_free_near(buffers->device, buffers->near[which]);
+        bench_device_free_host(buffers->device, buffers->near[which]);
     }
     *buffers = (struct bench_buffers){0};
 }

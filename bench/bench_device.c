@@ -211,7 +211,7 @@ void *bench_device_alloc(struct bench_device *device, size_t bytes)
     return NULL;
 }
 
-void *bench_device_alloc_near(struct bench_device *device, size_t bytes)
+void *bench_device_alloc_host(struct bench_device *device, size_t bytes)
 {
     void *near = NULL;
     return is_ok(device, device->cuda.MallocHost(&near, bytes), "cudaMallocHost") ? near : NULL;
@@ -223,7 +223,7 @@ void bench_device_free(struct bench_device *device, void *far)
         device->cuda.Free(far);
 }
 
-void bench_device_free_near(struct bench_device *device, void *near)
+void bench_device_free_host(struct bench_device *device, void *near)
 {
     if (near != NULL)
         device->cuda.FreeHost(near);

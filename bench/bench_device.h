@@ -56,10 +56,10 @@ bool bench_device_store(struct bench_device *device, void *far, const void *near
 bool bench_device_wait(struct bench_device *device);
 /* GPU memory, cleared, and pinned host memory; NULL after keeping the failure. */
 void *bench_device_alloc(struct bench_device *device, size_t bytes);
-void *bench_device_alloc_near(struct bench_device *device, size_t bytes);
+void *bench_device_alloc_host(struct bench_device *device, size_t bytes);
 /* NULL is allowed. */
 void bench_device_free(struct bench_device *device, void *far);
-void bench_device_free_near(struct bench_device *device, void *near);
+void bench_device_free_host(struct bench_device *device, void *near);
 /* The GPU's L2 cache. */
 size_t bench_device_cache_bytes(const struct bench_device *device);
 /* Bytes of GPU memory that this rank may take, when all that share the GPU take as much. */

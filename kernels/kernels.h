@@ -19,7 +19,7 @@
  *                                            cell_bytes each
  *
  * Flags are pushed into the memory of who waits for them, so that a wait polls near memory; data is
- * pulled by who needs it.
+ * fetched by who needs it.
  *
  * A thread block works on its own *stripe*: the same part of each block of the plan. It writes and
  * reads nothing of the vector outside it, so that it waits only for the thread blocks of the same

@@ -35,7 +35,7 @@
  * copies would leave the caches. */
 #define PACKED_BYTES ((size_t)1 << 20)
 /* Of one that is packed on the stack. */
-#define ROOM_BYTES ((size_t)16384)
+#define SCRATCH_BYTES ((size_t)16384)
 
 struct multi {
     MPI_Comm comm;
@@ -199,16 +199,16 @@ static size_t most_packed(const struct multi *m)
 
 static int reduce_packed(const struct multi *m)
 {
-    _Alignas(64) char near_in[ROOM_BYTES], near_out[ROOM_BYTES];
+    _Alignas(64) char host_in[SCRATCH_BYTES], host_out[SCRATCH_BYTES];
     size_t most = most_packed(m);
-    struct tiara_scratch room;
+    struct tiara_scratch scratch;
     int rc;
 
-    if (most <= ROOM_BYTES)
-        return reduce_batches(m, near_in, near_out);
-    room = tiara_scratch_take(most);
-    rc = reduce_batches(m, room.in, room.out);
-    tiara_scratch_give(&room);
+    if (most <= SCRATCH_BYTES)
+        return reduce_batches(m, host_in, host_out);
+    scratch = tiara_scratch_take(most);
+    rc = reduce_batches(m, scratch.in, scratch.out);
+    tiara_scratch_give(&scratch);
     return rc;
 }
 
@@ -258,7 +258,7 @@ static bool packs_much(const struct multi *m)
 
     if (m->c->state.phase == TIARA_COMM_REVOKED)
         return true;
-    for (size_t bytes = 2 * ROOM_BYTES; bytes <= PACKED_BYTES; bytes *= 2) {
+    for (size_t bytes = 2 * SCRATCH_BYTES; bytes <= PACKED_BYTES; bytes *= 2) {
         call.count = bytes / m->elem.size;
         tiara_call_query(m->c, &call, TIARA_ON_HOST, &ignored, &choice);
         if (choice.path == TIARA_PATH_MPI)
@@ -285,7 +285,7 @@ static int check_and_reduce(struct multi *m, const void *sendbufs)
         return reduce_each(m);
     if (has_bad_buffer(m))
         return tiara_below_raise_code(m->comm, MPI_ERR_BUFFER);
-    m->packed_max = packs_much(m) ? PACKED_BYTES : ROOM_BYTES;
+    m->packed_max = packs_much(m) ? PACKED_BYTES : SCRATCH_BYTES;
     return m->c->size == 1 ? reduce_each(m) : reduce_packed(m);
 }
 

@@ -172,14 +172,14 @@ static void report_state(struct tiara_text *t, const struct tiara_comm *c)
     tiara_text_add(t, "waiting                                   %s\n",
         c->facts.crowded ? "yields at once: more ranks than cores" : "spins first");
     tiara_text_add(t, "calls through small slots, plans, MPI     %llu, %llu, %llu\n",
-        (unsigned long long)c->calls[TIARA_COUNT_SMALL],
+        (unsigned long long)c->calls[TIARA_COUNT_ONESHOT],
         (unsigned long long)c->calls[TIARA_COUNT_PLAN],
         (unsigned long long)c->calls[TIARA_COUNT_MPI]);
     tiara_text_add(t, "calls on GPUs, staged through host memory %llu, %llu\n",
         (unsigned long long)c->calls[TIARA_COUNT_DEVICE],
         (unsigned long long)c->calls[TIARA_COUNT_STAGED]);
     tiara_text_add(t, "nonblocking calls by Tiara, by MPI        %llu, %llu\n",
-        (unsigned long long)c->calls[TIARA_COUNT_JOB],
+        (unsigned long long)c->calls[TIARA_COUNT_TASK],
         (unsigned long long)c->calls[TIARA_COUNT_LEFT]);
 }
 

@@ -55,30 +55,30 @@ static bool is_enough(void *arg, struct tiara_wait_on *on)
     return look(arg);
 }
 
-/* A job that the list waits for; NULL: none. */
-static struct tiara_job *some_job(const struct list *l)
+/* A task that the list waits for; NULL: none. */
+static struct tiara_async_task *some_task(const struct list *l)
 {
     for (int i = 0; i < l->n; i++) {
         TIARA_Request r = l->requests[i];
 
-        if (is_active(r) && r->way == TIARA_REQUEST_JOB && !tiara_job_is_done(&r->job))
-            return &r->job;
+        if (is_active(r) && r->way == TIARA_REQUEST_TASK && !tiara_async_is_done(&r->task))
+            return &r->task;
     }
     return NULL;
 }
 
 static enum tiara_err is_stuck(void *arg, double waited_s, bool first)
 {
-    struct tiara_job *job = some_job(arg);
+    struct tiara_async_task *task = some_task(arg);
 
-    if (job)
-        tiara_async_inspect(job, waited_s, first);
+    if (task)
+        tiara_async_inspect(task, waited_s, first);
     return TIARA_OK;
 }
 
-static void wait_init(struct tiara_wait *w, struct list *l, const struct tiara_job *job)
+static void wait_init(struct tiara_wait *w, struct list *l, const struct tiara_async_task *task)
 {
-    tiara_async_wait_init(w, job);
+    tiara_async_wait_init(w, task);
     w->stuck = is_stuck;
     w->stuck_arg = l;
 }
@@ -89,20 +89,20 @@ static void await(struct list *l)
         return;
     tiara_async_progress();
     while (!look(l)) {
-        struct tiara_job *job = some_job(l);
+        struct tiara_async_task *task = some_task(l);
         struct tiara_wait w;
 
-        wait_init(&w, l, job);
-        /* Only a job's wait has an end by itself. */
-        if (tiara_wait(&w, is_enough, l) != TIARA_OK && (job = some_job(l)))
-            tiara_async_abandon(job);
+        wait_init(&w, l, task);
+        /* Only a task's wait has an end by itself. */
+        if (tiara_wait(&w, is_enough, l) != TIARA_OK && (task = some_task(l)))
+            tiara_async_revoke(task);
     }
 }
 
 /* One look of a loop of the program's, which is a wait too. True when enough is over. */
 static bool test(struct list *l)
 {
-    struct tiara_job *job;
+    struct tiara_async_task *task;
     struct tiara_wait w;
 
     if (look(l) && l->active > 0)
@@ -110,13 +110,13 @@ static bool test(struct list *l)
     tiara_progress();
     if (look(l))
         return true;
-    job = some_job(l);
-    if (!job)
+    task = some_task(l);
+    if (!task)
         return false;
-    wait_init(&w, l, job);
-    if (tiara_wait_watch(&w, &job->watch) != TIARA_OK)
-        tiara_async_abandon(job);
-    return tiara_job_is_done(job) && look(l);
+    wait_init(&w, l, task);
+    if (tiara_wait_watch(&w, &task->watch) != TIARA_OK)
+        tiara_async_revoke(task);
+    return tiara_async_is_done(task) && look(l);
 }
 
 /* ---- results ---- */

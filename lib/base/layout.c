@@ -136,8 +136,8 @@ uint64_t tiara_layout_digest(const struct tiara_layout *l)
 struct parse {
     const char *text; /* all of it, for messages */
     const char *at;
-    uint64_t *colour; /* [room], of which ncolours are filled; owned */
-    size_t ncolours, room;
+    uint64_t *colour; /* [capacity], of which ncolours are filled; owned */
+    size_t ncolours, capacity;
     char *why;
     size_t why_size;
 };
@@ -186,14 +186,14 @@ static enum tiara_err colours_add(struct parse *p, uint64_t colour, size_t count
 {
     if (p->ncolours + count > MAX_RANKS)
         return parse_fail_large(p);
-    if (p->ncolours + count > p->room) {
-        size_t room = 2 * (p->ncolours + count);
-        uint64_t *grown = tiara_realloc(p->colour, room, sizeof(*grown));
+    if (p->ncolours + count > p->capacity) {
+        size_t capacity = 2 * (p->ncolours + count);
+        uint64_t *grown = tiara_realloc(p->colour, capacity, sizeof(*grown));
 
         if (grown == NULL)
             return TIARA_ERR_NOMEM;
         p->colour = grown;
-        p->room = room;
+        p->capacity = capacity;
     }
     for (size_t i = 0; i < count; i++)
         p->colour[p->ncolours++] = colour;

@@ -47,7 +47,7 @@ static size_t prefix_print(char *line, size_t size, enum tiara_log_level level)
 void tiara_log(enum tiara_log_level level, const char *format, ...)
 {
     char line[LINE_MAX_BYTES];
-    size_t start, room, length;
+    size_t start, left, length;
     int saved_errno = errno;
     int wanted;
     va_list args;
@@ -55,15 +55,15 @@ void tiara_log(enum tiara_log_level level, const char *format, ...)
     if (!tiara_log_enabled(level))
         return;
     start = prefix_print(line, sizeof(line), level);
-    room = sizeof(line) - start;
+    left = sizeof(line) - start;
     va_start(args, format);
-    wanted = vsnprintf(line + start, room, format, args);
+    wanted = vsnprintf(line + start, left, format, args);
     va_end(args);
     if (wanted < 0)
         wanted = 0;
 
     length = start + (size_t)wanted;
-    if ((size_t)wanted >= room) {
+    if ((size_t)wanted >= left) {
         length = sizeof(line) - 1;
         for (size_t i = length - 3; i < length; i++)
             line[i] = '.';

@@ -1,9 +1,9 @@
 /*
- * Nonblocking operations: the jobs of all communicators, and what moves them on (async.h).
+ * Nonblocking operations: the tasks of all communicators, and what moves them on (async.h).
  *
- * Order. Jobs of a communicator form a list in the order of their numbers. A job leaves it when it
- * is done, wherever it stands; so all numbers below the first one's are over for this rank, which
- * is what its peers must know before they reuse slots.
+ * Order. Tasks of a communicator form a list in the order of their numbers. A task leaves it when
+ * it is done, wherever it stands; so all numbers below the first one's are over for this rank,
+ * which is what its peers must know before they reuse slots.
  */
 #include "call/async_priv.h"
 #include "comm/plan_cache.h"
@@ -13,7 +13,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t given = PTHREAD_COND_INITIALIZER; /* the turn */
 static bool taken; /* lock: a thread has the turn */
 static int nwaiting; /* lock: threads that wait for it */
-static struct tiara_job *queue, **queue_end = &queue; /* lock: started ones; empty unless taken */
+static struct tiara_async_task *queue,
+    **queue_end = &queue; /* lock: started ones; empty unless taken */
 static tiara_u32 nstarted; /* written under the lock */
 static tiara_u32 nended; /* written in the turn */
 static tiara_u64 visits; /* of the program; written in the turn */
@@ -22,29 +23,30 @@ struct tiara_async *tiara_asyncs;
 
 bool tiara_async_has_none(void)
 {
-    /* relaxed: a job of another thread that is missed here is that thread's to wait for */
+    /* relaxed: a task of another thread that is missed here is that thread's to wait for */
     return tiara_load_relaxed(&nstarted) == tiara_load_relaxed(&nended);
 }
 
-/* ---- jobs ---- */
+/* ---- tasks ---- */
 
-/* Takes the job at *@at out of the list: it is the caller's again. */
-static void job_end(struct tiara_async *a, struct tiara_job **at, enum tiara_err err)
+/* Takes the task at *@at out of the list: it is the caller's again. */
+static void task_end(struct tiara_async *a, struct tiara_async_task **at, enum tiara_err err)
 {
-    struct tiara_job *job = *at;
+    struct tiara_async_task *task = *at;
 
-    *at = job->next;
-    if (a->end == &job->next)
+    *at = task->next;
+    if (a->end == &task->next)
         a->end = at;
     if (!a->channel.segment)
         tiara_posted_finish(a->c->arena, a->first ? a->first->posted.seq - 1 : a->last_seq);
-    job->err = err;
-    job->orphan = !a->owner;
+    task->err = err;
+    task->orphan = !a->owner;
     tiara_store_relaxed(&nended, tiara_load_relaxed(&nended) + 1); /* relaxed: in the turn */
     /*
-     * [job.done] release: the result and err are there; the engine does not touch the job any more.
+     * [task.done] release: the result and err are there; the engine does not touch the task any
+     * more.
      */
-    tiara_store_release(&job->done, 1);
+    tiara_store_release(&task->done, 1);
 }
 
 void tiara_async_fail(struct tiara_async *a)
@@ -53,79 +55,79 @@ void tiara_async_fail(struct tiara_async *a)
     (void)!tiara_state_leave(a->c, a->c->ncalls, true);
     pthread_mutex_unlock(&lock);
     if (a->running)
-        (void)!a->running->task.way->finish(&a->running->task, TIARA_ERR_PEER);
+        (void)!a->running->body.way->finish(&a->running->body, TIARA_ERR_PEER);
     a->running = NULL;
     while (a->first)
-        job_end(a, &a->first, TIARA_ERR_PEER);
+        task_end(a, &a->first, TIARA_ERR_PEER);
 }
 
-/* Whether @job may start now. */
-static bool may_start(struct tiara_async *a, const struct tiara_job *job)
+/* Whether @task may start now. */
+static bool may_start(struct tiara_async *a, const struct tiara_async_task *task)
 {
-    return !(job->task.plan && a->running) && tiara_posted_has_slot(a->c->arena, &job->posted);
+    return !(task->body.plan && a->running) && tiara_posted_has_slot(a->c->arena, &task->posted);
 }
 
-/* True when the job at *@at moved; it may be out of the list then. */
-static bool step_job(struct tiara_async *a, struct tiara_job **at, enum tiara_err *err_out)
+/* True when the task at *@at moved; it may be out of the list then. */
+static bool step_task(struct tiara_async *a, struct tiara_async_task **at, enum tiara_err *err_out)
 {
-    struct tiara_job *job = *at;
-    struct tiara_task *t = &job->task;
+    struct tiara_async_task *task = *at;
+    struct tiara_task *t = &task->body;
     struct tiara_wait_on on;
-    bool starts = !job->started;
+    bool starts = !task->started;
 
     *err_out = TIARA_OK;
     if (starts) {
-        if (!may_start(a, job))
+        if (!may_start(a, task))
             return false;
         *err_out = t->way->start(t);
-        job->started = *err_out == TIARA_OK;
-        if (job->started && t->plan)
-            a->running = job;
+        task->started = *err_out == TIARA_OK;
+        if (task->started && t->plan)
+            a->running = task;
     }
-    if (job->started) {
+    if (task->started) {
         if (!t->way->poll(t, &on, err_out))
             return starts || t->moved;
         *err_out = t->way->finish(t, *err_out);
     }
-    if (a->running == job)
+    if (a->running == task)
         a->running = NULL;
-    job_end(a, at, *err_out);
+    task_end(a, at, *err_out);
     return true;
 }
 
-/* Moves on the jobs of one communicator, each by one step at most. */
+/* Moves on the tasks of one communicator, each by one step at most. */
 static bool step(struct tiara_async *a)
 {
-    struct tiara_job **at = &a->first;
+    struct tiara_async_task **at = &a->first;
     bool moved = false;
 
     while (*at) {
-        struct tiara_job *job = *at;
+        struct tiara_async_task *task = *at;
         enum tiara_err err;
 
-        moved |= step_job(a, at, &err);
+        moved |= step_task(a, at, &err);
         if (err != TIARA_OK) {
             tiara_async_fail(a);
             return true;
         }
-        if (*at != job)
+        if (*at != task)
             continue;
         /* What has no slot yet, the later ones do not have either. */
-        if (!job->started && !job->task.plan)
+        if (!task->started && !task->body.plan)
             break;
-        at = &job->next;
+        at = &task->next;
     }
     return moved;
 }
 
-/* Whether the thread may drive the jobs of @a: those that need MPI are there only if all ranks let
+/* Whether the thread may drive the tasks of @a: those that need MPI are there only if all ranks let
  * it. */
 static bool thread_drives(const struct tiara_async *a)
 {
     return a->c->config.progress != TIARA_PROGRESS_CALL;
 }
 
-/* @by_thread: only what the thread may drive. *left_out: whether such jobs are left. */
+/* @by_thread: only what the thread may drive. *left_out: whether such tasks are left. */
 static bool step_all(bool by_thread, bool *left_out)
 {
     bool moved = false;
@@ -170,37 +172,37 @@ static void note_visit(void)
 }
 
 /* What was started meanwhile, in order. NULL: nothing; then, with @end, the turn is given up. */
-static struct tiara_job *queue_take(bool end)
+static struct tiara_async_task *queue_take(bool end)
 {
-    struct tiara_job *jobs;
+    struct tiara_async_task *tasks;
 
     pthread_mutex_lock(&lock);
-    jobs = queue;
+    tasks = queue;
     queue = NULL;
     queue_end = &queue;
-    if (!jobs && end) {
+    if (!tasks && end) {
         taken = false;
         if (nwaiting > 0)
             pthread_cond_signal(&given);
     }
     pthread_mutex_unlock(&lock);
-    return jobs;
+    return tasks;
 }
 
-/* New jobs go into the lists of their communicators, and make their first steps. */
-static void admit(struct tiara_job *jobs, bool by_thread)
+/* New tasks go into the lists of their communicators, and make their first steps. */
+static void admit(struct tiara_async_task *tasks, bool by_thread)
 {
-    struct tiara_job *next;
+    struct tiara_async_task *next;
 
-    for (struct tiara_job *job = jobs; job; job = next) {
-        struct tiara_async *a = job->async;
+    for (struct tiara_async_task *task = tasks; task; task = next) {
+        struct tiara_async *a = task->async;
 
-        next = job->next;
-        job->next = NULL;
-        a->last_seq = job->posted.seq;
-        *a->end = job;
-        a->end = &job->next;
-        if (job->err != TIARA_OK)
+        next = task->next;
+        task->next = NULL;
+        a->last_seq = task->posted.seq;
+        *a->end = task;
+        a->end = &task->next;
+        if (task->err != TIARA_OK)
             tiara_async_fail(a);
         else if (!by_thread || thread_drives(a))
             step(a);
@@ -209,10 +211,10 @@ static void admit(struct tiara_job *jobs, bool by_thread)
 
 static void give(bool by_thread)
 {
-    struct tiara_job *jobs;
+    struct tiara_async_task *tasks;
 
-    while ((jobs = queue_take(true)))
-        admit(jobs, by_thread);
+    while ((tasks = queue_take(true)))
+        admit(tasks, by_thread);
 }
 
 void tiara_async_turn_give(void)
@@ -255,7 +257,7 @@ static bool progress_by_thread(bool *left_out)
     return take(false) && work(true, left_out);
 }
 
-static bool has_jobs(void)
+static bool has_tasks(void)
 {
     bool some = false;
 
@@ -272,7 +274,7 @@ static uint64_t visits_so_far(void)
 }
 
 static const struct tiara_async_work for_thread = {
-    .progress = progress_by_thread, .has_jobs = has_jobs, .visits = visits_so_far};
+    .progress = progress_by_thread, .has_tasks = has_tasks, .visits = visits_so_far};
 
 /* ---- starting ---- */
 
@@ -282,12 +284,12 @@ static bool choose(const struct tiara_async *a, const struct tiara_call *call,
 {
     if (!tiara_comm_serves(a->c)) {
         /* It is started, and fails: not all ranks need know yet. */
-        *choice = (struct tiara_tune_choice){.path = TIARA_PATH_SMALL};
+        *choice = (struct tiara_tune_choice){.path = TIARA_PATH_ONESHOT};
         return true;
     }
     if (!tiara_async_judge(a->c, call, choice, why_out))
         return false;
-    if (choice->path == TIARA_PATH_SMALL || tiara_plan_is_cached(a->c, choice, TIARA_PLAN_HOST))
+    if (choice->path == TIARA_PATH_ONESHOT || tiara_plan_is_cached(a->c, choice, TIARA_PLAN_HOST))
         return true;
     *why_out = "no plan was made for it at set-up";
     return false;
@@ -304,68 +306,68 @@ bool tiara_async_serves(struct tiara_async *a, const struct tiara_call *call, co
     return can;
 }
 
-/* Gives the job its number, and what depends on the choice. Lock held. */
-static void number_job(
-    struct tiara_async *a, struct tiara_job *job, const struct tiara_tune_choice *choice)
+/* Gives the task its number, and what depends on the choice. Lock held. */
+static void number_task(
+    struct tiara_async *a, struct tiara_async_task *task, const struct tiara_tune_choice *choice)
 {
-    struct tiara_call *call = &job->call;
+    struct tiara_call *call = &task->call;
 
-    job->task = (struct tiara_task){.c = a->c,
+    task->body = (struct tiara_task){.c = a->c,
         .call = call,
         .choice = *choice,
         .way = tiara_way_of(choice, true),
-        .posted = &job->posted};
+        .posted = &task->posted};
     if (a->c->facts.reproducible && tiara_elem_is_small_float(&call->elem))
-        call->elem.redop = tiara_elem_strict(call->elem.redop, &job->task.strict);
-    job->posted =
+        call->elem.redop = tiara_elem_strict(call->elem.redop, &task->body.strict);
+    task->posted =
         (struct tiara_posted){.ring = a->channel.segment ? a->channel.ring : TIARA_POSTED_ALL,
             .seq = a->next_seq++,
             .digest = tiara_call_digest(a->c, call),
             .desc = tiara_call_desc(call)};
-    job->err = tiara_comm_serves(a->c) ? TIARA_OK : TIARA_ERR_PEER;
+    task->err = tiara_comm_serves(a->c) ? TIARA_OK : TIARA_ERR_PEER;
     /* It is there, see choose: nothing is exchanged. */
     if (choice->path == TIARA_PATH_PLAN)
-        job->err = tiara_plan_get(a->c, choice, TIARA_PLAN_HOST, &job->task.plan);
+        task->err = tiara_plan_get(a->c, choice, TIARA_PLAN_HOST, &task->body.plan);
     tiara_store_relaxed(&nstarted, tiara_load_relaxed(&nstarted) + 1); /* relaxed: in the lock */
 }
 
-/* The turn is this thread's from here on, or the job is left to who has it. Lock held. */
-static bool take_or_leave(struct tiara_job *job)
+/* The turn is this thread's from here on, or the task is left to who has it. Lock held. */
+static bool take_or_leave(struct tiara_async_task *task)
 {
     bool mine = !taken;
 
     taken = true;
     if (!mine) {
-        *queue_end = job;
-        queue_end = &job->next;
+        *queue_end = task;
+        queue_end = &task->next;
     }
     return mine;
 }
 
-bool tiara_async_start(struct tiara_async *a, struct tiara_job *job)
+bool tiara_async_start(struct tiara_async *a, struct tiara_async_task *task)
 {
     struct tiara_tune_choice choice;
     const char *why;
     bool can, mine = false;
 
-    job->async = a;
-    job->next = NULL;
-    job->started = false;
-    job->watch = (struct tiara_watch){0};
-    tiara_store_relaxed(&job->done, 0); /* relaxed: nobody else knows the job yet */
+    task->async = a;
+    task->next = NULL;
+    task->started = false;
+    task->watch = (struct tiara_watch){0};
+    tiara_store_relaxed(&task->done, 0); /* relaxed: nobody else knows the task yet */
     pthread_mutex_lock(&lock);
-    can = choose(a, &job->call, &choice, &why);
+    can = choose(a, &task->call, &choice, &why);
     if (can) {
-        number_job(a, job, &choice);
-        mine = take_or_leave(job);
+        number_task(a, task, &choice);
+        mine = take_or_leave(task);
     }
     pthread_mutex_unlock(&lock);
     if (mine) {
         note_visit();
-        admit(job, false);
+        admit(task, false);
         give(false);
     }
-    if (can && thread_drives(a) && !tiara_job_is_done(job))
+    if (can && thread_drives(a) && !tiara_async_is_done(task))
         tiara_async_thread_call(&for_thread);
     return can;
 }

@@ -1,6 +1,6 @@
 /*
  * The communicators whose nonblocking operations Tiara runs itself: from the twin that they need to
- * the end of the last job; and the watchdog of those jobs.
+ * the end of the last task; and the watchdog of those tasks.
  */
 #include "base/alloc.h"
 #include "base/log.h"
@@ -10,7 +10,7 @@
 
 /* ---- waiting ---- */
 
-/* Whether the jobs of @a can still end; else they end with an error. */
+/* Whether the tasks of @a can still end; else they end with an error. */
 static void inspect(struct tiara_async *a, double waited_s, bool first)
 {
     enum tiara_err err = tiara_posted_inspect(a->c->arena, &a->first->posted, waited_s, first);
@@ -21,31 +21,31 @@ static void inspect(struct tiara_async *a, double waited_s, bool first)
         tiara_async_fail(a);
 }
 
-void tiara_async_inspect(struct tiara_job *job, double waited_s, bool first)
+void tiara_async_inspect(struct tiara_async_task *task, double waited_s, bool first)
 {
     tiara_async_turn_take();
-    if (!tiara_job_is_done(job))
-        inspect(job->async, waited_s, first);
+    if (!tiara_async_is_done(task))
+        inspect(task->async, waited_s, first);
     tiara_async_turn_give();
 }
 
-void tiara_async_abandon(struct tiara_job *job)
+void tiara_async_revoke(struct tiara_async_task *task)
 {
     tiara_async_turn_take();
-    if (!tiara_job_is_done(job))
-        tiara_async_fail(job->async);
+    if (!tiara_async_is_done(task))
+        tiara_async_fail(task->async);
     tiara_async_turn_give();
 }
 
-void tiara_async_wait_init(struct tiara_wait *w, const struct tiara_job *job)
+void tiara_async_wait_init(struct tiara_wait *w, const struct tiara_async_task *task)
 {
     *w = (struct tiara_wait){.spins = 100, .yields = -1};
-    if (!job)
+    if (!task)
         return;
-    w->crowded = job->async->c->wait.crowded;
-    w->spins = job->async->c->wait.spins;
-    w->warn_s = job->async->c->wait.warn_s;
-    w->limit_s = job->async->c->wait.limit_s;
+    w->crowded = task->async->c->wait.crowded;
+    w->spins = task->async->c->wait.spins;
+    w->warn_s = task->async->c->wait.warn_s;
+    w->limit_s = task->async->c->wait.limit_s;
 }
 
 /* ---- communicators ---- */
@@ -117,7 +117,7 @@ enum tiara_err tiara_async_channel(
     return tiara_async_no_way(c) ? TIARA_OK : async_new(c, call, a_out);
 }
 
-/* Takes a closed one without jobs out of the list; NULL: there is none. */
+/* Takes a closed one without tasks out of the list; NULL: there is none. */
 static struct tiara_async *take_closed(void)
 {
     struct tiara_async *a = NULL;
@@ -149,7 +149,7 @@ void tiara_async_close(struct tiara_async *a)
     tiara_async_turn_take();
     a->closed = true;
     tiara_async_turn_give();
-    /* This one when it has no jobs, else with the next one that is closed. */
+    /* This one when it has no tasks, else with the next one that is closed. */
     free_closed();
 }
 
@@ -172,14 +172,14 @@ static bool nothing_left(void *arg, struct tiara_wait_on *on)
     return tiara_async_has_none();
 }
 
-/* The first job of any communicator; NULL: none. */
-static struct tiara_job *first_job(void)
+/* The first task of any communicator; NULL: none. */
+static struct tiara_async_task *first_task(void)
 {
-    struct tiara_job *job = NULL;
+    struct tiara_async_task *task = NULL;
 
-    for (struct tiara_async *a = tiara_asyncs; a && !job; a = a->next)
-        job = a->first;
-    return job;
+    for (struct tiara_async *a = tiara_asyncs; a && !task; a = a->next)
+        task = a->first;
+    return task;
 }
 
 static enum tiara_err are_stuck(void *arg, double waited_s, bool first)
@@ -207,7 +207,7 @@ void tiara_async_finish(void)
     struct tiara_wait w;
 
     tiara_async_turn_take();
-    tiara_async_wait_init(&w, first_job());
+    tiara_async_wait_init(&w, first_task());
     tiara_async_turn_give();
     w.stuck = are_stuck;
     if (tiara_wait(&w, nothing_left, NULL) != TIARA_OK) {

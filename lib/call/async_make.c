@@ -5,7 +5,7 @@
 #include "comm/agree.h"
 #include "comm/plan_cache.h"
 
-/* Whether messages between ranks may be driven by those who drive the jobs; alike on all ranks. */
+/* Whether messages between ranks may be driven by those who drive the tasks; alike on all ranks. */
 static bool may_use_messages(const struct tiara_comm *c)
 {
     const struct tiara_xport *net = c->exec.net;
@@ -34,7 +34,7 @@ bool tiara_async_judge(const struct tiara_comm *twin, const struct tiara_call *c
     tiara_call_query(twin, call, TIARA_ON_HOST, &q, choice_out);
     *why_out = choice_out->why;
     if (choice_out->path != TIARA_PATH_PLAN)
-        return choice_out->path == TIARA_PATH_SMALL;
+        return choice_out->path == TIARA_PATH_ONESHOT;
     if (!(choice_out->algo->flags & TIARA_ALGO_FLAT) || may_use_messages(twin))
         return true;
     *why_out = "needs messages, see TIARA_PROGRESS";

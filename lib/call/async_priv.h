@@ -1,8 +1,8 @@
 /*
- * Between the files of async.h: the jobs of one communicator, and whose turn it is.
+ * Between the files of async.h: the tasks of one communicator, and whose turn it is.
  *
- * Who moves jobs has the turn, and one thread has it at a time. A start never waits for it: when
- * another thread has the turn, the new job is left in a queue, which that thread empties before it
+ * Who moves tasks has the turn, and one thread has it at a time. A start never waits for it: when
+ * another thread has the turn, the new task is left in a queue, which that thread empties before it
  * gives the turn up, and between any two steps of its work. What is not said to be of the lock is
  * of the turn; the lock is held for a few instructions only, and is known to async.c alone.
  */
@@ -14,14 +14,14 @@
 struct tiara_async {
     struct tiara_comm *c; /* the twin */
     struct tiara_channel channel; /* a part of its arena; or there is none, and all of it is ours */
-    struct tiara_job *running; /* with a plan, of which one runs at a time; NULL: none */
-    struct tiara_job *first, **end;
+    struct tiara_async_task *running; /* with a plan, of which one runs at a time; NULL: none */
+    struct tiara_async_task *first, **end;
     uint64_t last_seq; /* of those that came into the list */
     uint64_t next_seq; /* lock */
     /* What a start reads of the twin is the lock's: when its state ends, an operation has failed,
      * and so will all others. */
     const struct tiara_comm *owner; /* whose ranks they are; NULL: it is freed */
-    bool closed; /* to be freed when it has no jobs */
+    bool closed; /* to be freed when it has no tasks */
     struct tiara_async *next;
 };
 
@@ -33,7 +33,7 @@ void tiara_async_turn_give(void);
 /* An operation failed: the ranks do not agree any more, so the others cannot end either. In the
  * turn. */
 void tiara_async_fail(struct tiara_async *a);
-/* Whether no job is under way. */
+/* Whether no task is under way. */
 bool tiara_async_has_none(void);
 
 #endif

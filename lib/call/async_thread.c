@@ -56,8 +56,8 @@ static bool sleep_until_called(void)
     /* relaxed: the lock orders it; tiara_async_thread_call reads it outside only to save taking the
      * lock */
     tiara_store_relaxed(&awake, 0);
-    /* After that: who starts a job now, after this look, finds the thread asleep. */
-    if (work->has_jobs())
+    /* After that: who starts a task now, after this look, finds the thread asleep. */
+    if (work->has_tasks())
         tiara_store_relaxed(&awake, 1); /* relaxed: as above */
     while (!stop && !tiara_load_relaxed(&awake)) /* relaxed: as above */
         pthread_cond_wait(&called, &lock);
@@ -121,7 +121,7 @@ void tiara_async_thread_call(const struct tiara_async_work *all)
     int rc;
 
     if (tiara_load_relaxed(
-            &awake)) /* relaxed: see sleep_until_called, whose look takes the jobs' lock */
+            &awake)) /* relaxed: see sleep_until_called, whose look takes the tasks' lock */
         return;
     pthread_mutex_lock(&lock);
     tiara_store_relaxed(&awake, 1); /* relaxed: the lock orders it */

@@ -46,7 +46,7 @@ static inline bool tiara_call_is_in_place(const struct tiara_call *call)
     return call->in == call->out;
 }
 
-/* What peers may print of a call, and pull from. */
+/* What peers may print of a call, and get from. */
 struct tiara_arena_desc tiara_call_desc(const struct tiara_call *call);
 /* A one-shot call, on its host buffers, for exec. */
 struct tiara_small_call tiara_call_small(const struct tiara_call *call);

@@ -236,8 +236,8 @@ enum tiara_err tiara_on_device_run(struct tiara_comm *c, struct tiara_call *call
     enum tiara_err err = TIARA_OK;
 
     *done_out = false;
-    if (c->ncalls >= d->next_vote) {
-        d->next_vote = 2 * c->ncalls;
+    if (c->ncalls >= d->next_agreement) {
+        d->next_agreement = 2 * c->ncalls;
         if (!d->ready && !d->refused) {
             /* Peers of a rank that gives up in this call must see that it was this one. */
             tiara_call_begin(c, call);

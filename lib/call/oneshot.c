@@ -1,7 +1,7 @@
 /*
  * The one-shot way: one exchange of small slots, in which every rank reduces all vectors. Between
  * nodes a plan follows: on node index 0, which publishes its result, or on every rank with its
- * column, where nodes are small and equal: more messages, but nobody waits for a leader.
+ * rail, where nodes are small and equal: more messages, but nobody waits for a leader.
  *
  * GPU memory is copied to pinned memory first, and the result back.
  *
@@ -223,7 +223,7 @@ static enum tiara_err oneshot_finish(struct tiara_task *t, enum tiara_err err)
         tiara_small_restore(c->arena, &t->small);
     if (err != TIARA_OK)
         return err;
-    c->calls[TIARA_COUNT_SMALL]++;
+    c->calls[TIARA_COUNT_ONESHOT]++;
     c->calls[TIARA_COUNT_STAGED] += t->call->device_in || t->call->device_out;
     return TIARA_OK;
 }
@@ -276,7 +276,7 @@ enum tiara_err tiara_oneshot_fast(
     err = tiara_small_node(c->arena, &small);
     if (__builtin_expect(err != TIARA_OK, 0))
         return leave_fast(c, elem, in, out, count, err);
-    c->calls[TIARA_COUNT_SMALL]++;
+    c->calls[TIARA_COUNT_ONESHOT]++;
     if (small.op->finish)
         small.op->finish(small.op, out, count, c->size);
     return TIARA_OK;

@@ -11,7 +11,7 @@
 static inline bool tiara_oneshot_is_fast(const struct tiara_comm *c, size_t bytes)
 {
     return bytes <= c->fast_max && !c->arena->dead && !tiara_log_enabled(TIARA_LOG_DEBUG) &&
-           !(c->device.possible && (tiara_device() || c->ncalls + 1 >= c->device.next_vote));
+           !(c->device.possible && (tiara_device() || c->ncalls + 1 >= c->device.next_agreement));
 }
 /*
  * An all-reduce of @count native elements of host memory on one node, at most c->fast_max bytes,

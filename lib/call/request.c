@@ -1,7 +1,7 @@
 /*
  * Starting nonblocking operations, and ending them: what tiara.h's requests are made of.
  *
- * Nothing here waits for another rank. An operation is a job of Tiara's (async.h) where the
+ * Nothing here waits for another rank. An operation is a task of Tiara's (async.h) where the
  * communicator has what that takes; else it is the MPI's, and an average is divided by whoever
  * completes the request. Persistent operations are matched by the request, whatever the order in
  * which ranks start them: they have a channel of Tiara's, or are persistent ones of the MPI below.
@@ -122,19 +122,19 @@ int tiara_request_prepare(struct tiara_request *r)
 
 /* ---- starting ---- */
 
-/* Has the job of @r do it, if that is possible. */
-static bool start_job(struct tiara_request *r, struct tiara_async *a)
+/* Has the task of @r do it, if that is possible. */
+static bool start_task(struct tiara_request *r, struct tiara_async *a)
 {
     if (!a)
         return false;
-    r->job.call = (struct tiara_call){.coll = TIARA_COLL_ALLREDUCE,
+    r->task.call = (struct tiara_call){.coll = TIARA_COLL_ALLREDUCE,
         .in = r->sendbuf == MPI_IN_PLACE ? r->out.buf : r->in.buf,
         .out = r->out.buf,
         .count = (size_t)r->count,
         .elem = r->elem};
-    if (!tiara_async_start(a, &r->job))
+    if (!tiara_async_start(a, &r->task))
         return false;
-    r->way = TIARA_REQUEST_JOB;
+    r->way = TIARA_REQUEST_TASK;
     return true;
 }
 
@@ -148,7 +148,7 @@ static int start_on_comm(struct tiara_request *r, const struct tiara_comm *c)
         r->way = TIARA_REQUEST_DONE;
         return MPI_SUCCESS;
     }
-    if (start_job(r, c && tiara_comm_serves(c) ? c->async : NULL))
+    if (start_task(r, c && tiara_comm_serves(c) ? c->async : NULL))
         return MPI_SUCCESS;
     return open_mpi(r);
 }
@@ -157,8 +157,8 @@ static int start_on_comm(struct tiara_request *r, const struct tiara_comm *c)
 static int start_on_channel(struct tiara_request *r)
 {
     /* Its choice was made at init. */
-    return start_job(r, r->channel) ? MPI_SUCCESS
-                                    : tiara_below_raise(MPI_COMM_SELF, TIARA_ERR_PLAN);
+    return start_task(r, r->channel) ? MPI_SUCCESS
+                                     : tiara_below_raise(MPI_COMM_SELF, TIARA_ERR_PLAN);
 }
 
 static int start_persistent(struct tiara_request *r)
@@ -191,7 +191,7 @@ int tiara_request_start(struct tiara_request *r, struct tiara_comm *c)
     if (!r->active)
         end_operation(r);
     else if (c && r->way != TIARA_REQUEST_DONE)
-        c->calls[r->way == TIARA_REQUEST_JOB ? TIARA_COUNT_JOB : TIARA_COUNT_LEFT]++;
+        c->calls[r->way == TIARA_REQUEST_TASK ? TIARA_COUNT_TASK : TIARA_COUNT_LEFT]++;
     return rc;
 }
 
@@ -203,8 +203,8 @@ bool tiara_request_is_over(struct tiara_request *r)
 
     if (r->way == TIARA_REQUEST_DONE || r->rc != MPI_SUCCESS)
         return true;
-    if (r->way == TIARA_REQUEST_JOB)
-        return tiara_job_is_done(&r->job);
+    if (r->way == TIARA_REQUEST_TASK)
+        return tiara_async_is_done(&r->task);
     for (int i = 0; i < r->nmpi && r->rc == MPI_SUCCESS; i++) {
         r->rc = PMPI_Test(&r->mpi[i], &flag, MPI_STATUS_IGNORE);
         if (!flag)
@@ -222,11 +222,11 @@ static int code_of(enum tiara_err err)
 
 int tiara_request_conclude(struct tiara_request *r, MPI_Comm *blame_out)
 {
-    bool job = r->way == TIARA_REQUEST_JOB;
-    int rc = job ? code_of(r->job.err) : r->rc;
+    bool task = r->way == TIARA_REQUEST_TASK;
+    int rc = task ? code_of(r->task.err) : r->rc;
 
     /* MPI has raised its own errors. */
-    *blame_out = job && rc != MPI_SUCCESS && !r->job.orphan ? r->comm : MPI_COMM_NULL;
+    *blame_out = task && rc != MPI_SUCCESS && !r->task.orphan ? r->comm : MPI_COMM_NULL;
     if (r->way == TIARA_REQUEST_MPI && rc == MPI_SUCCESS)
         tiara_elem_finish(&r->elem, r->out.buf, (size_t)r->count, r->ranks);
     if (r->out.copy && rc == MPI_SUCCESS)

@@ -10,7 +10,7 @@
 /* What an active request waits for. */
 enum tiara_request_way {
     TIARA_REQUEST_DONE, /* nothing: it was over at once */
-    TIARA_REQUEST_JOB, /* Tiara's own */
+    TIARA_REQUEST_TASK, /* Tiara's own */
     TIARA_REQUEST_MPI /* the MPI below */
 };
 
@@ -34,7 +34,7 @@ struct tiara_request {
     struct tiara_async *channel;
     enum tiara_request_way way;
     int rc; /* DONE: what it ended with */
-    struct tiara_job job;
+    struct tiara_async_task task;
     /* GPU memory: copies, while active; where the MPI below has a persistent operation, always */
     struct tiara_bounce in, out;
     struct tiara_comm *copier; /* what such copies need of a state; NULL: none so far */

@@ -6,7 +6,7 @@
  * after, and the communicator's proxy thread runs the call when the stream has reached the gate,
  * and then opens it. A call that the GPUs cannot do waits for the stream, and is run at once.
  *
- * Agreement. What needs the other ranks (the vote, the node's segments, a plan) is done in the
+ * Agreement. What needs the other ranks (the agreement, the node's segments, a plan) is done in the
  * first call that needs it, which waits for them; whether it is needed is the same on all ranks.
  * After that nothing is agreed on any more: all buffers are GPU memory, as promised.
  *

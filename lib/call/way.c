@@ -8,7 +8,7 @@ const struct tiara_way *tiara_way_of(const struct tiara_tune_choice *choice, boo
 {
     static const struct tiara_way *const ways[][2] = {
         [TIARA_PATH_MPI] = {NULL, NULL},
-        [TIARA_PATH_SMALL] = {&tiara_way_oneshot, &tiara_way_posted},
+        [TIARA_PATH_ONESHOT] = {&tiara_way_oneshot, &tiara_way_posted},
         [TIARA_PATH_PLAN] = {&tiara_way_plan, &tiara_way_plan},
     };
 

@@ -46,7 +46,7 @@ static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
 static void entry_free(struct tiara_pool_entry *e)
 {
     if (e->cma)
-        tiara_xport_find(TIARA_XPORT_PULL | TIARA_XPORT_PROCESSES)->close(e->cma);
+        tiara_xport_find(TIARA_XPORT_GET | TIARA_XPORT_PROCESSES)->close(e->cma);
     tiara_free(e->cma);
     tiara_arena_close(&e->arena);
     tiara_free(e->key);
@@ -140,7 +140,7 @@ static int largest_cell(int size, int64_t budget)
 }
 
 static struct tiara_pool_entry *entry_new(
-    const struct tiara_comm *c, const struct tiara_hello *hello, const uint64_t *key, int size)
+    const struct tiara_comm *c, const struct tiara_boot *boot, const uint64_t *key, int size)
 {
     struct tiara_pool_entry *e = tiara_alloc(1, sizeof(*e));
 
@@ -155,7 +155,7 @@ static struct tiara_pool_entry *entry_new(
     memcpy(e->key, key, (size_t)size * sizeof(*key));
     for (int i = 0; i < size; i++)
         e->world_rank[i] =
-            hello[tiara_layout_rank(&c->layout, c->layout.node_of[c->rank], i)].world_rank;
+            boot[tiara_layout_rank(&c->layout, c->layout.node_of[c->rank], i)].world_rank;
     e->size = size;
     return e;
 }
@@ -165,7 +165,7 @@ static void use(struct tiara_comm *c, struct tiara_pool_entry *e)
     c->pool = e;
     c->arena = &e->arena;
     c->facts.cell_bytes = e->arena.cell_bytes;
-    c->facts.has_pull = e->cma != NULL;
+    c->facts.has_get = e->cma != NULL;
 }
 
 /* Makes a new arena with cells of at most cell_sizes[@from]; leaves c->arena NULL when there is no
@@ -237,7 +237,7 @@ static int largest_of(uint64_t word)
     return i;
 }
 
-enum tiara_err tiara_pool_take(struct tiara_comm *c, const struct tiara_hello *hello)
+enum tiara_err tiara_pool_take(struct tiara_comm *c, const struct tiara_boot *boot)
 {
     int node = c->layout.node_of[c->rank], size = tiara_layout_local_size(&c->layout, node);
     uint64_t *key = tiara_alloc((size_t)size, sizeof(*key));
@@ -247,13 +247,13 @@ enum tiara_err tiara_pool_take(struct tiara_comm *c, const struct tiara_hello *h
     enum tiara_err err;
 
     for (int i = 0; key && i < size; i++)
-        key[i] = hello[tiara_layout_rank(&c->layout, node, i)].topo.process;
+        key[i] = boot[tiara_layout_rank(&c->layout, node, i)].topo.process;
     pthread_mutex_lock(&pool_lock);
     found = key && !c->twin && c->config.shm != TIARA_SHM_OFF ? find(key, size) : NULL;
     if (found)
         found->refs++;
     pthread_mutex_unlock(&pool_lock);
-    fresh = key ? entry_new(c, hello, key, size) : NULL;
+    fresh = key ? entry_new(c, boot, key, size) : NULL;
     if (fresh && c->config.shm != TIARA_SHM_OFF)
         largest = found ? 0 : largest_cell(size, c->config.shm_budget);
     if (c->small_only && largest < (int)NCELL_SIZES - 1)
@@ -274,7 +274,7 @@ enum tiara_err tiara_pool_take(struct tiara_comm *c, const struct tiara_hello *h
     return err;
 }
 
-void *tiara_pool_puller(const struct tiara_pool_entry *e)
+void *tiara_pool_getter(const struct tiara_pool_entry *e)
 {
     return e ? e->cma : NULL;
 }

@@ -8,7 +8,7 @@
 #include <stddef.h>
 
 struct tiara_comm;
-struct tiara_hello;
+struct tiara_boot;
 struct tiara_pool_entry;
 
 /*
@@ -18,11 +18,10 @@ struct tiara_pool_entry;
  * and c->pool.
  * Errors: TIARA_ERR_MPI, TIARA_ERR_NOMEM (then all fall back); lack of shared memory is no error.
  */
-TIARA_MUST_USE enum tiara_err tiara_pool_take(
-    struct tiara_comm *c, const struct tiara_hello *hello);
+TIARA_MUST_USE enum tiara_err tiara_pool_take(struct tiara_comm *c, const struct tiara_boot *boot);
 void tiara_pool_give(struct tiara_pool_entry *entry);
 /* The object of the transport cma for the entry's processes; NULL: none. */
-void *tiara_pool_puller(const struct tiara_pool_entry *entry);
+void *tiara_pool_getter(const struct tiara_pool_entry *entry);
 /* Frees what nobody uses; at MPI_Finalize. */
 void tiara_pool_clear(void);
 /* Bytes of shared memory that this process's segments hold now. */

@@ -19,13 +19,13 @@ static uint32_t next_id = 1;
 static pthread_mutex_t id_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Rank 0's settings are everybody's; says so once when somebody's differ. */
-static void adopt_config(struct tiara_comm *c, const struct tiara_hello *hello)
+static void adopt_config(struct tiara_comm *c, const struct tiara_boot *boot)
 {
-    c->config = hello[0].config;
+    c->config = boot[0].config;
     for (int i = 1; c->rank == 0 && i < c->size; i++) {
-        if (memcmp(&hello[i].config, &c->config, sizeof(c->config)) != 0) {
+        if (memcmp(&boot[i].config, &c->config, sizeof(c->config)) != 0) {
             tiara_warn("TIARA_ variables of rank %d differ from rank %d's, which are used",
-                hello[i].world_rank, hello[0].world_rank);
+                boot[i].world_rank, boot[0].world_rank);
             return;
         }
     }
@@ -39,14 +39,14 @@ static enum tiara_err make_tables(struct tiara_comm *c)
     enum tiara_err err = TIARA_ERR_NOMEM;
 
     c->node_index = tiara_alloc((size_t)c->size, sizeof(int));
-    c->column = tiara_alloc((size_t)l->nnodes, sizeof(int));
-    if (colour && c->node_index && c->column) {
+    c->rail = tiara_alloc((size_t)l->nnodes, sizeof(int));
+    if (colour && c->node_index && c->rail) {
         for (int r = 0; r < c->size; r++)
             c->node_index[r] = l->node_of[r] == l->node_of[c->rank] ? l->local_of[r] : -1;
         for (int n = 0; n < l->nnodes; n++) {
-            c->column[n] = l->local_of[c->rank] < tiara_layout_local_size(l, n)
-                               ? tiara_layout_rank(l, n, l->local_of[c->rank])
-                               : -1;
+            c->rail[n] = l->local_of[c->rank] < tiara_layout_local_size(l, n)
+                             ? tiara_layout_rank(l, n, l->local_of[c->rank])
+                             : -1;
             colour[n] = (uint64_t)n;
         }
         err = tiara_layout_init(&c->nodes_layout, l->nnodes, colour);
@@ -63,12 +63,12 @@ static void make_execs(struct tiara_comm *c)
         .node_index = c->node_index,
         .mem = &tiara_mem_host,
         .trace = c->twin ? NULL : tiara_config_trace(), /* threads may drive it */
-        .puller = tiara_xport_find(TIARA_XPORT_PULL | TIARA_XPORT_PROCESSES),
-        .puller_obj = tiara_pool_puller(c->pool),
+        .getter = tiara_xport_find(TIARA_XPORT_GET | TIARA_XPORT_PROCESSES),
+        .getter_obj = tiara_pool_getter(c->pool),
         .tag_bits = 15};
     c->between = c->exec;
     c->between.arena = NULL;
-    c->between.net_rank = c->column;
+    c->between.net_rank = c->rail;
     c->between.rank = c->layout.node_of[c->rank];
     c->between.nranks = c->layout.nnodes;
 }
@@ -115,62 +115,62 @@ static void make_facts(struct tiara_comm *c)
     /* Between nodes the nonblocking calls have plans only. */
     f->small_max = c->twin && c->layout.nnodes > 1 ? 0 : TIARA_ARENA_SMALL_MAX;
     /* A process cannot copy from another's GPU memory. */
-    f->has_pull = f->has_pull && !c->device.possible;
+    f->has_get = f->has_get && !c->device.possible;
     c->fast_max = c->layout.nnodes == 1 && !f->reproducible ? tiara_tune_small_max(f) : 0;
 }
 
-static void adopt_devices(struct tiara_comm *c, const struct tiara_hello *hello)
+static void adopt_devices(struct tiara_comm *c, const struct tiara_boot *boot)
 {
     struct tiara_comm_device *d = &c->device;
 
     d->ready = d->direct = true;
     for (int i = 0; i < c->size; i++) {
-        d->possible = d->possible || hello[i].device != TIARA_DEVICE_NONE;
-        d->ready = d->ready && hello[i].device == TIARA_DEVICE_READY;
-        d->direct = d->direct && hello[i].device_direct != 0;
+        d->possible = d->possible || boot[i].device != TIARA_DEVICE_NONE;
+        d->ready = d->ready && boot[i].device == TIARA_DEVICE_READY;
+        d->direct = d->direct && boot[i].device_direct != 0;
     }
-    d->next_vote = 1;
+    d->next_agreement = 1;
 }
 
 /* What this rank tells the others. */
-static void say_hello(struct tiara_hello *hello)
+static void describe_self(struct tiara_boot *boot)
 {
     int node = tiara_config_node();
 
-    memset(hello, 0, sizeof(*hello));
-    hello->version = TIARA_VERSION_MAJOR * 10000 + TIARA_VERSION_MINOR * 100 + TIARA_VERSION_PATCH;
-    tiara_config_read(&hello->config);
-    tiara_topo_local(&hello->topo);
-    hello->device = (int16_t)tiara_device_level();
-    hello->device_direct = tiara_device_mpi_direct();
-    PMPI_Query_thread(&hello->threads);
+    memset(boot, 0, sizeof(*boot));
+    boot->version = TIARA_VERSION_MAJOR * 10000 + TIARA_VERSION_MINOR * 100 + TIARA_VERSION_PATCH;
+    tiara_config_read(&boot->config);
+    tiara_topo_local(&boot->topo);
+    boot->device = (int16_t)tiara_device_level();
+    boot->device_direct = tiara_device_mpi_direct();
+    PMPI_Query_thread(&boot->threads);
     if (node >= 0)
-        hello->topo.node = hello->topo.machine * 1000003u + (uint64_t)node + 1;
-    PMPI_Comm_rank(MPI_COMM_WORLD, &hello->world_rank);
+        boot->topo.node = boot->topo.machine * 1000003u + (uint64_t)node + 1;
+    PMPI_Comm_rank(MPI_COMM_WORLD, &boot->world_rank);
     pthread_mutex_lock(&id_lock);
-    hello->next_id = next_id;
+    boot->next_id = next_id;
     pthread_mutex_unlock(&id_lock);
 }
 
-/* Everybody's hello, and what follows from it without further exchange. */
-static enum tiara_err get_acquainted(struct tiara_comm *c, struct tiara_hello *hello)
+/* Everybody's boot, and what follows from it without further exchange. */
+static enum tiara_err exchange_facts(struct tiara_comm *c, struct tiara_boot *boot)
 {
-    struct tiara_hello mine;
+    struct tiara_boot mine;
     enum tiara_err err;
 
-    say_hello(&mine);
-    err = tiara_agree_exchange(c->comm, &mine, hello, sizeof(mine));
+    describe_self(&mine);
+    err = tiara_agree_exchange(c->comm, &mine, boot, sizeof(mine));
     if (err != TIARA_OK)
         return err;
     c->threads = true;
     for (int i = 0; i < c->size; i++) {
-        c->topo[i] = hello[i].topo;
-        c->threads &= hello[i].threads == MPI_THREAD_MULTIPLE;
-        if (hello[i].next_id > c->id)
-            c->id = hello[i].next_id;
-        if (hello[i].version != mine.version) {
+        c->topo[i] = boot[i].topo;
+        c->threads &= boot[i].threads == MPI_THREAD_MULTIPLE;
+        if (boot[i].next_id > c->id)
+            c->id = boot[i].next_id;
+        if (boot[i].version != mine.version) {
             tiara_warn("rank %d runs another version of Tiara; calls go to the MPI below",
-                hello[i].world_rank);
+                boot[i].world_rank);
             return TIARA_ERR_UNSUPPORTED;
         }
     }
@@ -178,8 +178,8 @@ static enum tiara_err get_acquainted(struct tiara_comm *c, struct tiara_hello *h
     if (next_id <= c->id)
         next_id = c->id + 1;
     pthread_mutex_unlock(&id_lock);
-    adopt_config(c, hello);
-    adopt_devices(c, hello);
+    adopt_config(c, boot);
+    adopt_devices(c, boot);
     err = tiara_topo_layout(&c->layout, c->topo, c->size, "", NULL, 0);
     if (err == TIARA_OK)
         err = make_tables(c);
@@ -212,15 +212,15 @@ static enum tiara_err equip(struct tiara_comm *c)
     return c->run && c->run_between ? err : TIARA_ERR_NOMEM;
 }
 
-static enum tiara_err set_up(struct tiara_comm *c, struct tiara_hello *hello)
+static enum tiara_err set_up(struct tiara_comm *c, struct tiara_boot *boot)
 {
     enum tiara_err mine, err;
 
-    mine = get_acquainted(c, hello);
+    mine = exchange_facts(c, boot);
     err = tiara_agree_setup_ready(c->comm, mine == TIARA_OK);
     if (err != TIARA_OK)
         return err;
-    mine = tiara_pool_take(c, hello);
+    mine = tiara_pool_take(c, boot);
     mine = tiara_err_first(mine, equip(c));
     return tiara_agree_setup_ready(c->comm, mine == TIARA_OK);
 }
@@ -228,16 +228,16 @@ static enum tiara_err set_up(struct tiara_comm *c, struct tiara_hello *hello)
 enum tiara_err tiara_bootstrap(struct tiara_comm *c, MPI_Comm comm)
 {
     size_t size = c ? (size_t)c->size : 1;
-    struct tiara_hello *hello = tiara_alloc(size, sizeof(*hello));
+    struct tiara_boot *boot = tiara_alloc(size, sizeof(*boot));
     enum tiara_err err;
 
     if (c)
         c->topo = tiara_alloc(size, sizeof(*c->topo));
-    err = tiara_agree_setup_ready(comm, c && c->topo && hello);
+    err = tiara_agree_setup_ready(comm, c && c->topo && boot);
     if (err != TIARA_OK) {
         err = err == TIARA_ERR_UNSUPPORTED ? TIARA_ERR_NOMEM : err;
     } else {
-        err = set_up(c, hello);
+        err = set_up(c, boot);
         if (err == TIARA_ERR_UNSUPPORTED)
             tiara_state_fall_back(c, "a rank could not set up");
         else if (err == TIARA_OK && c->facts.mpi_only)
@@ -246,6 +246,6 @@ enum tiara_err tiara_bootstrap(struct tiara_comm *c, MPI_Comm comm)
             tiara_state_serve(c);
         err = err == TIARA_ERR_UNSUPPORTED ? TIARA_OK : err;
     }
-    tiara_free(hello);
+    tiara_free(boot);
     return err;
 }

@@ -9,7 +9,7 @@
 #include "topo/topo.h"
 #include <mpi.h>
 
-struct tiara_hello {
+struct tiara_boot {
     struct tiara_topo_facts topo;
     struct tiara_config config;
     int32_t version; /* of the library */

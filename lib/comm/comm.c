@@ -70,7 +70,7 @@ static void state_free(struct tiara_comm *c)
     tiara_layout_fini(&c->nodes_layout);
     tiara_free(c->topo);
     tiara_free(c->node_index);
-    tiara_free(c->column);
+    tiara_free(c->rail);
     tiara_free(c);
 }
 

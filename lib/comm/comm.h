@@ -20,11 +20,11 @@
 
 enum tiara_count_of {
     TIARA_COUNT_MPI,
-    TIARA_COUNT_SMALL,
+    TIARA_COUNT_ONESHOT,
     TIARA_COUNT_PLAN,
     TIARA_COUNT_DEVICE, /* on GPUs */
     TIARA_COUNT_STAGED, /* of the others: GPU memory that went through host memory */
-    TIARA_COUNT_JOB, /* nonblocking ones that Tiara runs itself, and those that are the MPI's */
+    TIARA_COUNT_TASK, /* nonblocking ones that Tiara runs itself, and those that are the MPI's */
     TIARA_COUNT_LEFT,
     TIARA_NCOUNT
 };
@@ -47,14 +47,14 @@ struct tiara_comm {
     struct tiara_tune_facts facts;
     struct tiara_topo_facts *topo; /* [size], for drawings */
     int *node_index; /* [size] index in the own node, -1 elsewhere */
-    int *column; /* [nnodes] the rank of each node with this rank's place on its node; -1: none */
+    int *rail; /* [nnodes] the rank of each node with this rank's place on its node; -1: none */
 
     /* What calls use, one at a time. */
     struct tiara_arena *arena;
     struct tiara_pool_entry *pool;
     struct tiara_wait wait; /* for calls without arena */
     struct tiara_exec exec;
-    struct tiara_exec between; /* over the column: leaders of small calls */
+    struct tiara_exec between; /* over the rail: leaders of small calls */
     struct tiara_run *run, *run_between; /* of both executors */
     void *net_obj; /* messages to other nodes, by exec.net; NULL: none are needed */
     uint64_t agreed[2]; /* what an agreement sends, and receives */

@@ -5,10 +5,10 @@
  * where no driver is installed, and a look at the loader's counter of loaded objects where one is
  * (9 ns). Then libtiara-cuda.so is opened, and each call asks it what its buffers are.
  *
- * Agreement. Whether all ranks of a communicator have the CUDA part is voted on when its state is
+ * Agreement. Whether all ranks of a communicator have the CUDA part is agreed on when its state is
  * made and, as long as they have not, in the 1st, 2nd, 4th, 8th .. call. Whether all buffers of a
  * call are GPU memory is said in the node's shared memory (tiara_arena_say_kind), and between
- * nodes, for calls that are large enough to be worth it, voted on. A rank whose buffers are GPU
+ * nodes, for calls that are large enough to be worth it, agreed on. A rank whose buffers are GPU
  * memory while others' are not runs the same host path as they do, staged: it does not need to
  * agree on that with anybody.
  */
@@ -49,7 +49,7 @@ struct tiara_comm_device {
     /* agreed: GPUs of a node do not reach each other, or memory was short: staged from now on */
     bool refused;
     bool direct; /* agreed: the MPI takes GPU memory on all ranks */
-    uint64_t next_vote; /* the call in which the next vote is */
+    uint64_t next_agreement; /* the call in which the next agreement is */
     struct tiara_gpu_node *node;
     int ordinal; /* of the device that the node object is on */
     int order[TIARA_GPU_NODE_MAX];

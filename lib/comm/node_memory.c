@@ -54,7 +54,7 @@ static enum tiara_err open_sizes(struct tiara_node_memory *m, const struct tiara
 /* Single copy, where it is asked for and allowed on every node. */
 static enum tiara_err open_cma(struct tiara_node_memory *m, const struct tiara_xport_group *group)
 {
-    const struct tiara_xport *row = tiara_xport_find(TIARA_XPORT_PULL | TIARA_XPORT_PROCESSES);
+    const struct tiara_xport *row = tiara_xport_find(TIARA_XPORT_GET | TIARA_XPORT_PROCESSES);
     enum tiara_err err;
 
     m->cma = tiara_alloc(1, row->size);

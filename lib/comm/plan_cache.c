@@ -185,7 +185,7 @@ enum tiara_err tiara_plan_prepare_usual(struct tiara_comm *c)
         tiara_tune_choose(&c->facts, &call, &choice);
         if (choice.path == TIARA_PATH_PLAN)
             err = tiara_plan_prepare(c, &choice, TIARA_PLAN_HOST);
-        if (choice.path == TIARA_PATH_SMALL && c->layout.nnodes > 1) {
+        if (choice.path == TIARA_PATH_ONESHOT && c->layout.nnodes > 1) {
             struct tiara_tune_choice inter = {.algo = choice.opts.inter};
 
             err = tiara_plan_prepare(c, &inter, TIARA_PLAN_BETWEEN);

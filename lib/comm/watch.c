@@ -26,7 +26,7 @@ static enum tiara_err judge_abort(const struct tiara_comm *c)
 }
 
 /*
- * What a rank says to its column when it leaves a call: four kinds of giving up, with the lowest
+ * What a rank says to its rail when it leaves a call: four kinds of giving up, with the lowest
  * bits of the call's number, which is at most one away from the present one; or that the call is
  * the MPI's.
  */
@@ -74,7 +74,7 @@ enum tiara_err tiara_watch_net(struct tiara_comm *c)
     enum tiara_err err = c->is_aborted ? judge_abort(c) : TIARA_OK;
 
     for (int node = 0; node < c->layout.nnodes && err == TIARA_OK; node++) {
-        int peer = c->column[node];
+        int peer = c->rail[node];
         uint32_t tag;
 
         if (peer >= 0 && peer != c->rank && c->exec.net->probe(c->net_obj, peer, &tag))
@@ -91,7 +91,7 @@ void tiara_watch_tell(struct tiara_comm *c, uint64_t number, bool revoke)
 
     head->end = TIARA_XPORT_END_BROKEN;
     for (int node = 0; node < c->layout.nnodes; node++) {
-        int peer = c->column[node];
+        int peer = c->rail[node];
 
         if (peer >= 0 && peer != c->rank)
             (void)!c->exec.net->send(c->net_obj, peer, tag, NULL, 0, NULL);

@@ -235,13 +235,13 @@ static void finish_strict(const struct tiara_redop *op, void *buf, size_t n, int
 }
 
 const struct tiara_redop *tiara_elem_strict(
-    const struct tiara_redop *redop, struct tiara_redop *room)
+    const struct tiara_redop *redop, struct tiara_redop *storage)
 {
-    *room = *redop;
-    room->fold = fold_strict;
-    room->finish = redop->finish ? finish_strict : NULL;
-    room->ctx = redop;
-    return room;
+    *storage = *redop;
+    storage->fold = fold_strict;
+    storage->finish = redop->finish ? finish_strict : NULL;
+    storage->ctx = redop;
+    return storage;
 }
 
 /* ---- what the MPI below is given for what it does not know ---- */

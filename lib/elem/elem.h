@@ -23,7 +23,7 @@ bool tiara_elem_native(MPI_Datatype type, MPI_Op op, struct tiara_elem *elem_out
 bool tiara_elem_is_small_float(const struct tiara_elem *elem);
 /* Strict rounding for reproducible mode: folds of small floats two by two. */
 const struct tiara_redop *tiara_elem_strict(
-    const struct tiara_redop *redop, struct tiara_redop *room);
+    const struct tiara_redop *redop, struct tiara_redop *storage);
 /*
  * What the MPI below is to be called with for @op, which it may not know; one of Tiara's combines
  * two elements at a time. The call is over after tiara_elem_finish on the result.

@@ -21,10 +21,10 @@
 /* Of an address that is given to an operator. */
 #define ALIGN ((size_t)64)
 
-/* The address to give MPI for elements whose first touched byte is @room. */
-static char *typed(const struct tiara_elem_mpi *m, char *room)
+/* The address to give MPI for elements whose first touched byte is @scratch. */
+static char *typed(const struct tiara_elem_mpi *m, char *scratch)
 {
-    return room - m->true_lb;
+    return scratch - m->true_lb;
 }
 
 /* Lays out @n dense elements at @from as operands at @to. */
@@ -107,7 +107,7 @@ static enum tiara_err measure(struct tiara_elem_mpi *m, MPI_Datatype type, size_
 }
 
 /*
- * Scratch for two operands of a piece: as many elements as PIECE_BYTES have room for, laid out with
+ * Scratch for two operands of a piece: as many elements as PIECE_BYTES hold, laid out with
  * their holes. One where elements reach into each other, as those of a send buffer may. A negative
  * extent puts the later elements below the first. The address that the operator gets is aligned.
  *
@@ -124,10 +124,11 @@ static enum tiara_err take_scratch(struct tiara_elem_mpi *m)
     first = m->extent < 0 ? ((m->piece - 1) * step + ALIGN - 1) / ALIGN * ALIGN : 0;
     first += (size_t)m->true_lb % ALIGN;
     bytes = (first + m->span_one + (m->piece - 1) * step + ALIGN - 1) / ALIGN * ALIGN;
-    m->room = m->packed ? tiara_alloc(2 * bytes + ALIGN, 1) : tiara_alloc_aligned(ALIGN, 2 * bytes);
-    if (!m->room)
+    m->scratch =
+        m->packed ? tiara_alloc(2 * bytes + ALIGN, 1) : tiara_alloc_aligned(ALIGN, 2 * bytes);
+    if (!m->scratch)
         return TIARA_ERR_NOMEM;
-    m->acc = m->room + (ALIGN - (uintptr_t)m->room % ALIGN) % ALIGN + first;
+    m->acc = m->scratch + (ALIGN - (uintptr_t)m->scratch % ALIGN) % ALIGN + first;
     m->next = m->acc + bytes;
     return TIARA_OK;
 }
@@ -195,6 +196,6 @@ enum tiara_err tiara_elem_moved(MPI_Datatype type, struct tiara_elem *e)
 
 void tiara_elem_mpi_fini(struct tiara_elem_mpi *m)
 {
-    tiara_free(m->room);
-    m->room = NULL;
+    tiara_free(m->scratch);
+    m->scratch = NULL;
 }

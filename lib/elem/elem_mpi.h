@@ -15,7 +15,7 @@ struct tiara_elem_mpi {
     MPI_Aint extent, true_lb;
     size_t span_one; /* true extent: bytes that one element touches */
     size_t piece; /* elements combined at a time */
-    char *acc, *next, *room; /* scratch, see elem_mpi.c */
+    char *acc, *next, *scratch; /* scratch, see elem_mpi.c */
 };
 
 /*

@@ -10,7 +10,7 @@
  *   256               8                 failed    the communicator and call that the owner gave up,
  *                                                 0 none
  *   384               40                desc      the owner's current call, for error messages;
- *                                                 addresses for pulls
+ *                                                 addresses for gets
  *   512               8                 kind      the owner's current call, its digest, and whether
  *                                                 its buffers are device memory
  *   640               8                finished  posted calls: all up to this number are over for
@@ -66,7 +66,7 @@ struct tiara_arena_head {
     uint32_t bytes; /* payload that follows */
 };
 
-/* What a rank is doing, for the messages of peers, and for pulls; published by the head of the same
+/* What a rank is doing, for the messages of peers, and for gets; published by the head of the same
  * call. */
 struct tiara_arena_desc {
     uint64_t in_addr, out_addr; /* for single-copy plans */
@@ -126,7 +126,7 @@ TIARA_MUST_USE enum tiara_err tiara_arena_open(struct tiara_arena *arena,
 void tiara_arena_close(struct tiara_arena *arena);
 
 /*
- * Begins call number ++seq; @desc is what peers may print and pull from once the head is published.
+ * Begins call number ++seq; @desc is what peers may print and get from once the head is published.
  */
 static inline void tiara_arena_begin(
     struct tiara_arena *a, uint32_t digest, const struct tiara_arena_desc *desc)

@@ -295,8 +295,8 @@ static const struct tiara_sched_ops host_ops = {
 struct scratch {
     size_t tmp; /* bytes of TMP of one slot */
     size_t reqs; /* bytes of the request table of one slot */
-    size_t pull; /* bytes of one pulled source */
-    int npull; /* most sources that a reduction pulls */
+    size_t get; /* bytes of one fetched source */
+    int nget; /* most sources that a reduction gets */
 };
 
 /* Most sources of one op that lie in peers' private memory, and the most blocks of one. */
@@ -306,16 +306,16 @@ static int most_pulled(const struct tiara_plan *plan, int *blocks_out)
 
     *blocks_out = 0;
     for (int i = 0; plan->single_copy && i < plan->nops; i++) {
-        int pulled = 0;
+        int fetched = 0;
         for (int k = 0; k < plan->ops[i].nsrc && plan->ops[i].kind == TIARA_OP_REDUCE; k++) {
             const struct tiara_slice *s = &plan->srcs[plan->ops[i].src + k];
             bool remote =
                 s->owner != plan->rank && (s->buf == TIARA_BUF_IN || s->buf == TIARA_BUF_OUT);
-            pulled += remote;
+            fetched += remote;
             if (remote && s->count > *blocks_out)
                 *blocks_out = s->count;
         }
-        most = pulled > most ? pulled : most;
+        most = fetched > most ? fetched : most;
     }
     return most;
 }
@@ -328,8 +328,8 @@ static struct scratch scratch_of(const struct tiara_exec_call *call)
     int blocks;
 
     elems = tiara_exec_block_len(call, elems);
-    s.npull = most_pulled(plan, &blocks);
-    s.pull = (elems * call->elem_size * (size_t)blocks + 63) / 64 * 64;
+    s.nget = most_pulled(plan, &blocks);
+    s.get = (elems * call->elem_size * (size_t)blocks + 63) / 64 * 64;
     s.tmp = (elems * call->elem_size * (size_t)plan->tmp_blocks + 63) / 64 * 64;
     s.reqs = ((size_t)plan->nasync * sizeof(struct tiara_xport_req) + 63) / 64 * 64;
     return s;
@@ -337,7 +337,7 @@ static struct scratch scratch_of(const struct tiara_exec_call *call)
 
 static enum tiara_err reserve(struct tiara_exec *x, const struct scratch *s, int slots)
 {
-    size_t need = (size_t)slots * (s->tmp + s->reqs) + (size_t)s->npull * s->pull;
+    size_t need = (size_t)slots * (s->tmp + s->reqs) + (size_t)s->nget * s->get;
 
     if (need > x->tmp_bytes) {
         tiara_free(x->tmp);
@@ -357,7 +357,7 @@ enum tiara_err tiara_exec_reserve(struct tiara_exec *x, const struct tiara_exec_
     return reserve(x, &s, call->slots);
 }
 
-/* Takes the scratch memory: a part for each chunk in flight, then pulled sources. */
+/* Takes the scratch memory: a part for each chunk in flight, then fetched sources. */
 static enum tiara_err take_scratch(struct tiara_run *r)
 {
     struct scratch s = scratch_of(r->s.call);
@@ -368,8 +368,8 @@ static enum tiara_err take_scratch(struct tiara_run *r)
     r->scratch = r->s.x->tmp;
     r->tmp_bytes = s.tmp;
     r->scratch_bytes = s.tmp + s.reqs;
-    r->pull_scratch = r->scratch + (size_t)r->s.window * r->scratch_bytes;
-    r->pull_bytes = s.pull;
+    r->get_scratch = r->scratch + (size_t)r->s.window * r->scratch_bytes;
+    r->get_bytes = s.get;
     return TIARA_OK;
 }
 

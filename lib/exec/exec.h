@@ -56,8 +56,8 @@ struct tiara_exec {
     const struct tiara_xport *net; /* message transport; NULL: none */
     const int *net_rank; /* [nranks] a plan rank's position in the transport; NULL: the same */
     void *net_obj;
-    const struct tiara_xport *puller; /* for single_copy plans; NULL: none */
-    void *puller_obj;
+    const struct tiara_xport *getter; /* for single_copy plans; NULL: none */
+    void *getter_obj;
     const struct tiara_stage *stage; /* for calls with staged buffers; NULL: none */
     void *stage_obj;
     const struct tiara_mem *mem;

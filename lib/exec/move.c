@@ -54,19 +54,19 @@ struct tiara_place tiara_run_place(const struct tiara_run *r, const struct tiara
     return p;
 }
 
-/* Whether @slice is a peer's private memory, to be pulled; else it can be read in place. */
-static bool is_pulled(const struct tiara_run *r, const struct tiara_slice *slice)
+/* Whether @slice is a peer's private memory, to be fetched; else it can be read in place. */
+static bool is_fetched(const struct tiara_run *r, const struct tiara_slice *slice)
 {
     return slice->owner != r->s.x->rank && slice->buf != TIARA_BUF_CELL;
 }
 
-static enum tiara_err pull(
+static enum tiara_err get(
     const struct tiara_run *r, int owner, const struct tiara_place *from, void *to)
 {
     const struct tiara_exec *x = r->s.x;
 
-    return x->puller->pull(
-        x->puller_obj, x->node_index[owner], (uintptr_t)from->at, to, from->bytes);
+    return x->getter->get(
+        x->getter_obj, x->node_index[owner], (uintptr_t)from->at, to, from->bytes);
 }
 
 enum tiara_err tiara_run_copy(
@@ -81,8 +81,8 @@ enum tiara_err tiara_run_copy(
 
     if (dst.bytes == 0)
         return TIARA_OK;
-    if (is_pulled(r, from))
-        return pull(r, from->owner, &src, dst.at);
+    if (is_fetched(r, from))
+        return get(r, from->owner, &src, dst.at);
     if (dst.at == src.at)
         return TIARA_OK;
     for (size_t i = 0; i < (size_t)dst.pieces; i++)
@@ -129,7 +129,7 @@ enum tiara_err tiara_run_reduce(
         return TIARA_ERR_NOMEM;
     for (size_t piece = 0; piece < (size_t)dst.pieces && err == TIARA_OK; piece++) {
         struct tiara_place to = dst;
-        int pulled = 0;
+        int fetched = 0;
 
         to.at += piece * dst.stride;
         for (int i = 0; i < op->nsrc && err == TIARA_OK; i++) {
@@ -137,11 +137,11 @@ enum tiara_err tiara_run_reduce(
             struct tiara_place from = tiara_run_place(r, c, slice, op->block);
 
             src[i] = from.at += piece * from.stride;
-            if (is_pulled(r, slice)) {
-                char *here = r->pull_scratch + (size_t)pulled++ * r->pull_bytes;
+            if (is_fetched(r, slice)) {
+                char *here = r->get_scratch + (size_t)fetched++ * r->get_bytes;
 
                 src[i] = here;
-                err = pull(r, slice->owner, &from, here);
+                err = get(r, slice->owner, &from, here);
             }
         }
         if (err == TIARA_OK)

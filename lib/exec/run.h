@@ -37,8 +37,8 @@ struct tiara_run {
     char *bounce; /* staged buffers: bounce buffers of the chunks in flight, in turn */
     /* Bytes of both buffers, per chunk; 0: not staged, or in place with the other. */
     size_t bounce_in, bounce_out;
-    char *pull_scratch; /* single-copy plans: sources pulled for one reduction */
-    size_t pull_bytes; /* of each */
+    char *get_scratch; /* single-copy plans: sources fetched for one reduction */
+    size_t get_bytes; /* of each */
     struct tiara_chunk chunk[TIARA_SLOTS];
 };
 

@@ -214,7 +214,7 @@ static enum tiara_err end_late(void *arg, double waited_s, bool first)
 }
 
 /* After an error: ends what runs. The node object is of no use any more. */
-static void give_up(struct tiara_gpu_node *node)
+static void revoke_node(struct tiara_gpu_node *node)
 {
     struct tiara_wait wait = {.spins = 100, .yields = -1, .stuck = end_late};
 
@@ -224,7 +224,7 @@ static void give_up(struct tiara_gpu_node *node)
         tiara_error("kernels of a call that failed did not end within %d s", END_S);
 }
 
-/* Its kernels are ended by give_up(), with those of all chunks. */
+/* Its kernels are ended by revoke_node(), with those of all chunks. */
 static void drain_chunk(struct tiara_sched *s, int slot)
 {
     struct run *r = run_of(s);
@@ -245,7 +245,7 @@ static enum tiara_err run_chunks(struct run *r)
         err = tiara_sched_run(&r->s);
     if (err != TIARA_OK) {
         tiara_sched_drain(&r->s);
-        give_up(r->node);
+        revoke_node(r->node);
     }
     return err;
 }
@@ -373,7 +373,7 @@ enum tiara_err tiara_gpu_run_plan(struct tiara_gpu_node *node, struct tiara_exec
     if (err == TIARA_ERR_UNSUPPORTED)
         return err;
     if (err != TIARA_OK)
-        give_up(node);
+        revoke_node(node);
     else
         err = run_chunks(&r);
     drop_mappings(&r, &maps);
@@ -420,6 +420,6 @@ enum tiara_err tiara_gpu_run_small(struct tiara_gpu_node *node, struct tiara_exe
     }
     tiara_gpu_range_end(range);
     if (err != TIARA_OK)
-        give_up(node);
+        revoke_node(node);
     return err;
 }

@@ -19,7 +19,7 @@
  *   OUT   [nblocks]     the caller's result. For REDUCE_SCATTER only block b = own rank exists.
  *   CELL  [nblocks]     exposed: same-node peers may read it. Only its owner writes it.
  *   TMP   [tmp_blocks]  private scratch.
- * IN and OUT are exposed too when the plan says single_copy (the executor then pulls from them).
+ * IN and OUT are exposed too when the plan says single_copy (the executor then gets from them).
  *
  * For REDUCE_SCATTER and ALLGATHER nblocks == nranks and block b belongs to rank b.
  *

@@ -196,7 +196,7 @@ static bool measure(
     return seconds_out[0] < 1e29 && seconds_out[1] < 1e29;
 }
 
-/* Collective; false on all ranks when one has no room. */
+/* Collective; false on all ranks when one has no left. */
 static bool bench_open(struct bench *b, const struct counts *all)
 {
     int ok, top = 0;
@@ -238,17 +238,17 @@ struct text {
 
 __attribute__((format(printf, 2, 3))) static void say(struct text *t, const char *format, ...)
 {
-    size_t room = sizeof(t->bytes) - t->length;
+    size_t left = sizeof(t->bytes) - t->length;
     va_list args;
     int n;
 
     if (!t->wanted)
         return;
     va_start(args, format);
-    n = vsnprintf(t->bytes + t->length, room, format, args);
+    n = vsnprintf(t->bytes + t->length, left, format, args);
     va_end(args);
     if (n > 0)
-        t->length += (size_t)n < room ? (size_t)n : room - 1;
+        t->length += (size_t)n < left ? (size_t)n : left - 1;
 }
 
 static const char *human(uint64_t bytes, char text[32])

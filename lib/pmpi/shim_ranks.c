@@ -32,7 +32,7 @@ struct pmix_value {
     uint16_t type;
     union {
         bool flag;
-        void *room[3];
+        void *unknown[3];
     } data;
 };
 struct pmix_proc {

@@ -130,7 +130,7 @@ void tiara_tune_choose(const struct tiara_tune_facts *f, const struct tiara_tune
     }
     blocks = c->coll == TIARA_COLL_ALLREDUCE ? 1 : (size_t)f->layout->nranks;
     if (small_fits(f, c)) {
-        out->path = TIARA_PATH_SMALL;
+        out->path = TIARA_PATH_ONESHOT;
         out->opts.inter = tiara_tune_inter(f, c, total_bytes(f, c));
         out->opts.leaders = small_leaders(f, total_bytes(f, c));
         out->why = "small";
@@ -151,7 +151,7 @@ void tiara_tune_choose(const struct tiara_tune_facts *f, const struct tiara_tune
     if (out->algo->reads & TIARA_ALGO_OPT_INTER)
         out->opts.inter = tiara_tune_inter(f, c, total_bytes(f, c) / (size_t)out->opts.leaders);
     if (out->algo->reads & TIARA_ALGO_OPT_SINGLE_COPY)
-        out->opts.single_copy = f->has_pull;
+        out->opts.single_copy = f->has_get;
 }
 
 int tiara_tune_describe(const struct tiara_tune_facts *f, const struct tiara_tune_call *c,
@@ -167,7 +167,7 @@ int tiara_tune_describe(const struct tiara_tune_facts *f, const struct tiara_tun
     case TIARA_PATH_MPI:
         return snprintf(text, size, "%s: %s",
             c->device && !f->mpi_only ? "through host memory" : "the MPI below", why);
-    case TIARA_PATH_SMALL:
+    case TIARA_PATH_ONESHOT:
         if (c->device)
             return snprintf(text, size, "packets between GPUs, every rank reduces all: %s", why);
         if (f->layout->nnodes == 1)

@@ -13,7 +13,7 @@
 enum tiara_path {
     TIARA_PATH_MPI, /* the MPI below */
     /* one exchange of small slots, or of packets between GPUs; leaders combine between nodes */
-    TIARA_PATH_SMALL,
+    TIARA_PATH_ONESHOT,
     TIARA_PATH_PLAN /* a plan, in chunks */
 };
 
@@ -35,7 +35,7 @@ struct tiara_tune_facts {
     const char *mpi_only; /* why all calls go to the MPI below; NULL: they do not */
     bool reproducible;
     bool has_arena; /* every node has shared memory: small slots, and cells when cell_bytes > 0 */
-    bool has_pull; /* every node can copy between processes */
+    bool has_get; /* every node can copy between processes */
     bool crowded; /* some machine has more ranks than cores */
     int leaders; /* forced; 0: auto */
     int slots; /* forced; 0: auto */

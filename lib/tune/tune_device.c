@@ -100,7 +100,7 @@ void tiara_tune_choose_device(const struct tiara_tune_facts *f, const struct tia
         return;
     }
     if (c->coll == TIARA_COLL_ALLREDUCE && c->count * c->elem_size <= packets_max(f)) {
-        out->path = TIARA_PATH_SMALL;
+        out->path = TIARA_PATH_ONESHOT;
         out->why = "small, all ranks on GPUs of one node";
         return;
     }

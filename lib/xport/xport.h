@@ -4,7 +4,7 @@
  * A transport does one or both of:
  *   expose   every rank of a group has a segment of the same size that all others can read in place
  *            (base) or
- *            copy from (pull)
+ *            copy from (get)
  *   message  send and receive contiguous bytes between ranks of a group, matched by (peer, tag) in
  *            order
  *
@@ -84,7 +84,7 @@ struct tiara_xport_req {
 };
 
 #define TIARA_XPORT_EXPOSE 0x1u /* segments */
-#define TIARA_XPORT_PULL 0x2u /* pull from any address of a peer's process */
+#define TIARA_XPORT_GET 0x2u /* get from any address of a peer's process */
 #define TIARA_XPORT_MESSAGE 0x4u /* send, recv, test, cancel, probe */
 #define TIARA_XPORT_PROCESSES 0x8u /* ranks may be processes of one machine */
 #define TIARA_XPORT_NODES 0x10u /* and of several machines */
@@ -115,7 +115,7 @@ struct tiara_xport {
      * Without PULL: NULL entry. Errors: TIARA_ERR_SYS (a bad address), TIARA_ERR_PEER (the peer is
      * gone); dst is then undefined.
      */
-    enum tiara_err (*pull)(void *x, int peer, uint64_t addr, void *dst, size_t len);
+    enum tiara_err (*get)(void *x, int peer, uint64_t addr, void *dst, size_t len);
     /*
      * Start a message; @req given to the transport until done. Equal tags from one peer match in
      * order. @buf is borrowed until done. May set req->done at once. A send to oneself is allowed.

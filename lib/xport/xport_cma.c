@@ -112,7 +112,7 @@ static enum tiara_err cma_open(
     struct card card;
     enum tiara_err err;
 
-    (void)expose_bytes; /* Nothing is exposed: pull reads any memory. */
+    (void)expose_bytes; /* Nothing is exposed: get reads any memory. */
     x->word = tiara_cookie();
     card = (struct card){getpid(), (uint64_t)(uintptr_t)&x->word, x->word};
     x->cards = tiara_alloc((size_t)group->size, sizeof *x->cards);
@@ -127,7 +127,7 @@ static enum tiara_err cma_open(
     return err;
 }
 
-static enum tiara_err cma_pull(void *obj, int peer, uint64_t addr, void *dst, size_t len)
+static enum tiara_err cma_get(void *obj, int peer, uint64_t addr, void *dst, size_t len)
 {
     const struct cma *x = obj;
     int number = read_fully((pid_t)x->cards[peer].pid, addr, dst, len);
@@ -141,9 +141,9 @@ static enum tiara_err cma_pull(void *obj, int peer, uint64_t addr, void *dst, si
 
 const struct tiara_xport tiara_xport_cma = {
     .name = "cma",
-    .flags = TIARA_XPORT_PULL | TIARA_XPORT_PROCESSES,
+    .flags = TIARA_XPORT_GET | TIARA_XPORT_PROCESSES,
     .size = sizeof(struct cma),
     .open = cma_open,
     .close = cma_close,
-    .pull = cma_pull,
+    .get = cma_get,
 };

@@ -1,7 +1,7 @@
 /*
  * Transport inproc: ranks are threads of one process. For tests, and the example to copy.
  *
- * The one idea: all ranks see the same memory, so a segment is a heap block, a pull is memcpy, and
+ * The one idea: all ranks see the same memory, so a segment is a heap block, a get is memcpy, and
  * a message is an entry in a queue. Rank 0 makes the hub (the queues of all pairs) and shows it to
  * the others in open; the last rank that closes frees it with all segments, so that a segment stays
  * readable until its reader has closed, too.
@@ -239,7 +239,7 @@ static void inproc_close(void *obj)
 /* ---- exposed memory ---- */
 
 /* One address space: a bad address is the caller's crash. */
-static enum tiara_err inproc_pull(void *obj, int peer, uint64_t addr, void *dst, size_t len)
+static enum tiara_err inproc_get(void *obj, int peer, uint64_t addr, void *dst, size_t len)
 {
     (void)obj;
     (void)peer;
@@ -468,11 +468,11 @@ static bool inproc_probe(void *obj, int peer, uint32_t *tag_out)
 
 const struct tiara_xport tiara_xport_inproc = {
     .name = "inproc",
-    .flags = TIARA_XPORT_EXPOSE | TIARA_XPORT_PULL | TIARA_XPORT_MESSAGE,
+    .flags = TIARA_XPORT_EXPOSE | TIARA_XPORT_GET | TIARA_XPORT_MESSAGE,
     .size = sizeof(struct inproc),
     .open = inproc_open,
     .close = inproc_close,
-    .pull = inproc_pull,
+    .get = inproc_get,
     .send = inproc_send,
     .recv = inproc_recv,
     .test = inproc_test,

@@ -259,13 +259,13 @@ static void socket_close(struct opening *o)
 /* Room for the one descriptor that a datagram carries. */
 union control {
     struct cmsghdr header;
-    char room[CMSG_SPACE(sizeof(int))];
+    char bytes[CMSG_SPACE(sizeof(int))];
 };
 
 static enum tiara_err socket_send(const struct opening *o, enum tiara_xport_shm_way way, int peer)
 {
     struct sockaddr_un to;
-    union control control = {.room = {0}};
+    union control control = {.bytes = {0}};
     char byte = 0;
     struct iovec payload = {&byte, 1};
     struct msghdr message = {.msg_name = &to,
@@ -273,7 +273,7 @@ static enum tiara_err socket_send(const struct opening *o, enum tiara_xport_shm_
         .msg_iov = &payload,
         .msg_iovlen = 1,
         .msg_control = &control,
-        .msg_controllen = sizeof control.room};
+        .msg_controllen = sizeof control.bytes};
 
     control.header = (struct cmsghdr){
         .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof o->fd)};
@@ -292,7 +292,7 @@ static enum tiara_err socket_recv(const struct opening *o, int *fd_out)
     struct msghdr message = {.msg_iov = &payload,
         .msg_iovlen = 1,
         .msg_control = &control,
-        .msg_controllen = sizeof control.room};
+        .msg_controllen = sizeof control.bytes};
     const struct cmsghdr *header;
 
     *fd_out = -1;

@@ -271,7 +271,7 @@ static int rank_cma_gone(int rank, const struct tiara_xport_group *group, void *
     if (!EXPECT(&e, tiara_xport_cma.open(&x, group, 0) == TIARA_OK))
         return e.failures;
     while (rank == 0 && err == TIARA_OK && tiara_test_now() - begin < TIARA_TEST_PATIENCE_S) {
-        err = tiara_xport_cma.pull(&x, 1, (uint64_t)(uintptr_t)&word, &copy, sizeof copy);
+        err = tiara_xport_cma.get(&x, 1, (uint64_t)(uintptr_t)&word, &copy, sizeof copy);
         sched_yield();
     }
     EXPECT(&e, rank != 0 || err == TIARA_ERR_PEER);

@@ -131,8 +131,7 @@ void suite_expose_two(struct suite_rank *r)
 #define PULL_BYTES (MIB + 4096)
 
 /* Pulls @len bytes at @offset of every rank's data, to an address of another alignment. */
-static void pull_try(
-    struct suite_rank *r, void *x, const uint64_t *addrs, size_t offset, size_t len)
+static void get_try(struct suite_rank *r, void *x, const uint64_t *addrs, size_t offset, size_t len)
 {
     struct tiara_test_guarded to;
 
@@ -140,7 +139,7 @@ static void pull_try(
         bool holds = true;
 
         tiara_test_guarded_init(&to, len, offset % 13);
-        EXPECT(&r->expect, r->row->pull(x, peer, addrs[peer] + offset, to.data, len) == TIARA_OK);
+        EXPECT(&r->expect, r->row->get(x, peer, addrs[peer] + offset, to.data, len) == TIARA_OK);
         for (size_t i = 0; i < len; i++)
             holds = holds && to.data[i] == suite_datum((unsigned)peer, offset + i);
         EXPECT(&r->expect, holds);
@@ -149,7 +148,7 @@ static void pull_try(
     }
 }
 
-void suite_pull_sizes(struct suite_rank *r)
+void suite_get_sizes(struct suite_rank *r)
 {
     static const size_t sizes[] = {0, 1, 7, 4095, 4096, 4097, MIB + 3};
     static const size_t offsets[] = {0, 1, 63, 1000};
@@ -163,7 +162,7 @@ void suite_pull_sizes(struct suite_rank *r)
     EXPECT(&r->expect, r->group->allgather(r->group->arg, &addr, addrs, sizeof addr) == TIARA_OK);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         for (size_t j = 0; j < sizeof offsets / sizeof offsets[0]; j++)
-            pull_try(r, x, addrs, offsets[j], sizes[i]);
+            get_try(r, x, addrs, offsets[j], sizes[i]);
     }
     suite_sync(r);
     free(from);
@@ -182,7 +181,7 @@ static unsigned char *half_mapped(void)
     return at;
 }
 
-void suite_pull_bad_address(struct suite_rank *r)
+void suite_get_bad_address(struct suite_rank *r)
 {
     unsigned char to[8192], *at;
     uint64_t addr, addrs[256];
@@ -198,9 +197,9 @@ void suite_pull_bad_address(struct suite_rank *r)
     suite_fill(at, (unsigned)r->rank, 4096);
     addr = (uint64_t)(uintptr_t)at;
     EXPECT(&r->expect, r->group->allgather(r->group->arg, &addr, addrs, sizeof addr) == TIARA_OK);
-    EXPECT(&r->expect, r->row->pull(x, peer, 8, to, sizeof to) == TIARA_ERR_SYS);
-    EXPECT(&r->expect, r->row->pull(x, peer, addrs[peer], to, sizeof to) == TIARA_ERR_SYS);
-    EXPECT(&r->expect, r->row->pull(x, peer, addrs[peer], to, 4096) == TIARA_OK);
+    EXPECT(&r->expect, r->row->get(x, peer, 8, to, sizeof to) == TIARA_ERR_SYS);
+    EXPECT(&r->expect, r->row->get(x, peer, addrs[peer], to, sizeof to) == TIARA_ERR_SYS);
+    EXPECT(&r->expect, r->row->get(x, peer, addrs[peer], to, 4096) == TIARA_OK);
     EXPECT(&r->expect, suite_holds(to, (unsigned)peer, 4096));
     suite_sync(r);
     munmap(at, 4096);

@@ -8,7 +8,7 @@
 /* tiara-test: mpirun 6 TIARA_LAYOUT=2x3 */
 /* tiara-test: mpirun 4 TIARA_LAYOUT=2x2 TIARA_PROGRESS=call TIARA_ALGO=mpi */
 /* tiara-test: mpirun 3 TIARA_ALGO=mpi TIARA_TEST_MEMORY=device */
-#include "m_requests.h"
+#include "m_requests_case.h"
 #include "mpi_wide.h"
 
 /* Nothing is proved about the MPI below by calls that Tiara does. */

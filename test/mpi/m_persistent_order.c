@@ -9,7 +9,7 @@
 /* tiara-test: mpirun 4 TIARA_SHM=off */
 /* tiara-test: mpirun 4 TIARA_LAYOUT=2x2 */
 /* tiara-test: mpirun 4 TIARA_LAYOUT=2x2 TIARA_PROGRESS=call */
-#include "m_requests.h"
+#include "m_requests_case.h"
 
 #include <stdio.h>
 

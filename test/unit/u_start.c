@@ -35,7 +35,7 @@ START_TEST(test_start_goes_on_while_another_one_works)
 {
     static const struct tiara_redop slow = {
         .name = "slow", .elem_size = 8, .commutative = true, .fold = fold_slowly};
-    static struct tiara_job job;
+    static struct tiara_async_task job;
     int64_t own = mt_rank + 1, held = -1;
     int one = mt_rank + 1, sum = -1, flag = 0;
     MPI_Comm comm;
@@ -70,7 +70,7 @@ START_TEST(test_start_goes_on_while_another_one_works)
     tiara_store_release(&may_leave, 1);
     TIARA_Wait(&request, MPI_STATUS_IGNORE);
     mt_check(sum == mt_size * (mt_size + 1) / 2, "the second sum is %d", sum);
-    while (can && !tiara_job_is_done(&job))
+    while (can && !tiara_async_is_done(&job))
         tiara_async_progress();
     mt_check(held == mt_size * (mt_size + 1) / 2, "the first sum is %d", (int)held);
     MPI_Comm_free(&comm);

@@ -62,7 +62,7 @@ static void random_facts(struct tiara_test_random *random, struct tiara_tune_fac
     f->mpi_only = below(random, 16) == 0 ? "the test says so" : NULL;
     f->reproducible = below(random, 4) == 0;
     f->has_arena = below(random, 8) != 0;
-    f->has_pull = below(random, 2);
+    f->has_get = below(random, 2);
     f->crowded = below(random, 2);
     f->leaders = is_forced ? (int)below(random, 6) : 0;
     f->slots = is_forced ? (int)below(random, TIARA_SLOTS + 1) : 0;
@@ -183,7 +183,7 @@ static void check_plan(struct test_case *t)
     holds(t, ch->chunk_elems >= 1 || (t->call.device && ch->opts.single_copy));
     holds(t, ch->slots >= 1 && ch->slots <= (t->call.device ? f->device.slots : TIARA_SLOTS));
     holds(t, ch->opts.leaders >= 0 && ch->opts.leaders <= t->layout.min_local);
-    holds(t, !ch->opts.single_copy || (t->call.device ? f->device.share : f->has_pull));
+    holds(t, !ch->opts.single_copy || (t->call.device ? f->device.share : f->has_get));
     check_ring(t);
     holds(t, !ch->opts.inter || ch->opts.inter->flags & TIARA_ALGO_FLAT);
     holds(t, !ch->opts.inter || t->call.commutative || ch->opts.inter->flags & TIARA_ALGO_ORDERED);
@@ -220,7 +220,7 @@ static void check_valid(struct test_case *t)
 {
     if (t->choice.path == TIARA_PATH_PLAN)
         check_plan(t);
-    if (t->choice.path == TIARA_PATH_SMALL)
+    if (t->choice.path == TIARA_PATH_ONESHOT)
         check_small(t);
     if (t->facts.mpi_only) {
         holds(t, t->choice.path == TIARA_PATH_MPI);
@@ -265,8 +265,8 @@ static void check_small_max(struct test_case *t)
 
     holds(t, max <= t->facts.small_max);
     if (t->layout.nnodes == 1 && t->call.coll == TIARA_COLL_ALLREDUCE && !t->call.device)
-        holds(
-            t, (t->call.count * t->call.elem_size <= max) == (t->choice.path == TIARA_PATH_SMALL));
+        holds(t,
+            (t->call.count * t->call.elem_size <= max) == (t->choice.path == TIARA_PATH_ONESHOT));
 }
 
 START_TEST(test_small_max_is_what_the_choice_does)
