@@ -39,7 +39,6 @@ static void job_end(struct tiara_async *a, struct tiara_job **at, enum tiara_err
     if (!a->channel.segment)
         tiara_posted_finish(a->c->arena, a->first ? a->first->posted.seq - 1 : a->last_seq);
     job->err = err;
-    job->orphan = !a->owner;
     tiara_store_relaxed(&nended, tiara_load_relaxed(&nended) + 1); /* relaxed: in the turn */
     /*
      * [job.done] release: the result and err are there; the engine does not touch the job any more.
