@@ -35,9 +35,10 @@ static int judge(const struct tiara_request *r)
     return rc;
 }
 
-/* A request with a copy of @args; NULL after an error, which was raised (*rc_out is it). The
- * communicator is valid. */
-static struct tiara_request *request_new(const struct tiara_request *args, int *rc_out)
+/* A request with a copy of @args, whose communicator is valid and has the state @c, or none. NULL
+ * after an error, which was raised (*rc_out is it). */
+static struct tiara_request *request_new(
+    const struct tiara_request *args, const struct tiara_comm *c, int *rc_out)
 {
     struct tiara_request *r = tiara_alloc(1, sizeof(*r));
 
@@ -46,6 +47,7 @@ static struct tiara_request *request_new(const struct tiara_request *args, int *
         return NULL;
     }
     *r = *args;
+    r->comm_id = c ? c->id : 0;
     derive(r);
     *rc_out = judge(r);
     if (*rc_out == MPI_SUCCESS)
@@ -65,7 +67,7 @@ static int iallreduce(const struct tiara_request *args, TIARA_Request *request)
     rc = tiara_process_find(args->comm, true, &c);
     if (rc != MPI_SUCCESS)
         return rc;
-    r = request_new(args, &rc);
+    r = request_new(args, c, &rc);
     if (!r)
         return rc;
     rc = tiara_request_start(r, c);
@@ -134,7 +136,7 @@ static int allreduce_init(const struct tiara_request *args, TIARA_Request *reque
     c = tiara_process_get(args->comm, &rc);
     if (rc != MPI_SUCCESS)
         return rc;
-    r = request_new(args, &rc);
+    r = request_new(args, c, &rc);
     if (!r)
         return rc;
     if (!r->inter && !r->native)

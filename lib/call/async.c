@@ -40,7 +40,6 @@ static void task_end(struct tiara_async *a, struct tiara_async_task **at, enum t
     if (!a->channel.segment)
         tiara_posted_finish(a->c->arena, a->first ? a->first->posted.seq - 1 : a->last_seq);
     task->err = err;
-    task->orphan = !a->owner;
     tiara_store_relaxed(&nended, tiara_load_relaxed(&nended) + 1); /* relaxed: in the turn */
     /*
      * [task.done] release: the result and err are there; the engine does not touch the task any

@@ -27,8 +27,7 @@ struct tiara_async_task {
     bool started; /* node peers may see it; with a plan, it runs */
     struct tiara_async *async;
     struct tiara_watch watch; /* of the program's tests */
-    enum tiara_err err; /* good when done, as is orphan */
-    bool orphan; /* the communicator was freed before */
+    enum tiara_err err; /* good when done */
     tiara_u32 done; /* [task.done] released when all else is; the engine has forgotten the task */
     struct tiara_async_task *next;
 };
@@ -47,7 +46,7 @@ TIARA_MUST_USE enum tiara_err tiara_async_channel(
     struct tiara_comm *c, const struct tiara_call *call, struct tiara_async **a_out);
 /* It is not needed any more; tasks that are under way go on. NULL is accepted. */
 void tiara_async_close(struct tiara_async *a);
-/* @c is freed: closes c->async, and errors of its channels are not its any more. */
+/* @c is freed: closes c->async, and keeps nothing for further channels. */
 void tiara_async_part(struct tiara_comm *c);
 
 /* Whether an operation on @call would be a task; else it is for the MPI below (*why_out: in a few

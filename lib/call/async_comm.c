@@ -85,7 +85,6 @@ static enum tiara_err async_new(
         return err;
     }
     tiara_progress_add(tiara_async_progress);
-    a->owner = c;
     a->next_seq = a->channel.segment ? 1 : a->c->arena->seq + 1;
     a->end = &a->first;
     tiara_async_turn_take();
@@ -155,11 +154,6 @@ void tiara_async_close(struct tiara_async *a)
 
 void tiara_async_part(struct tiara_comm *c)
 {
-    tiara_async_turn_take();
-    for (struct tiara_async *a = tiara_asyncs; a; a = a->next)
-        if (a->owner == c)
-            a->owner = NULL;
-    tiara_async_turn_give();
     tiara_async_close(c->async);
     tiara_channels_part(c);
 }

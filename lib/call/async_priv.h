@@ -20,7 +20,6 @@ struct tiara_async {
     uint64_t next_seq; /* lock */
     /* What a start reads of the twin is the lock's: when its state ends, an operation has failed,
      * and so will all others. */
-    const struct tiara_comm *owner; /* whose ranks they are; NULL: it is freed */
     bool closed; /* to be freed when it has no tasks */
     struct tiara_async *next;
 };

@@ -226,7 +226,8 @@ int tiara_request_conclude(struct tiara_request *r, MPI_Comm *blame_out)
     int rc = task ? code_of(r->task.err) : r->rc;
 
     /* MPI has raised its own errors. */
-    *blame_out = task && rc != MPI_SUCCESS && !r->task.orphan ? r->comm : MPI_COMM_NULL;
+    *blame_out = task && rc != MPI_SUCCESS && tiara_comm_lives(r->comm, r->comm_id) ? r->comm
+                                                                                    : MPI_COMM_NULL;
     if (r->way == TIARA_REQUEST_MPI && rc == MPI_SUCCESS)
         tiara_elem_finish(&r->elem, r->out.buf, (size_t)r->count, r->ranks);
     if (r->out.copy && rc == MPI_SUCCESS)

@@ -24,6 +24,7 @@ struct tiara_request {
     bool own_type;
     MPI_Op op;
     MPI_Comm comm;
+    uint32_t comm_id; /* of its state; 0: none */
     /* What follows from the arguments, once and for all: the communicator may be freed before the
      * end. */
     struct tiara_elem elem;

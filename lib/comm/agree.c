@@ -24,13 +24,15 @@ static bool is_complete(void *arg, struct tiara_wait_on *on)
     return done || p->rc != MPI_SUCCESS;
 }
 
-/* Ends what was started as @p with the code @rc. After an error of the wait it is still pending. */
-static enum tiara_err complete(struct tiara_wait *wait, struct pending *p)
+/* Ends what was started as @p. The wait has no end by itself: what it left behind would meet the
+ * program's operations on its communicator. */
+static enum tiara_err complete(struct pending *p)
 {
+    struct tiara_wait patient = {.yields = -1};
     enum tiara_err err = TIARA_OK;
 
     if (p->rc == MPI_SUCCESS)
-        err = tiara_wait(wait, is_complete, p);
+        err = tiara_wait(&patient, is_complete, p);
     if (p->rc == MPI_SUCCESS)
         return err;
     tiara_error("an exchange between the ranks of a communicator failed in MPI");
@@ -39,22 +41,20 @@ static enum tiara_err complete(struct tiara_wait *wait, struct pending *p)
 
 enum tiara_err tiara_agree_exchange(MPI_Comm comm, const void *in, void *out, size_t bytes)
 {
-    struct tiara_wait patient = {.yields = -1};
     struct pending p;
 
     p.rc = PMPI_Iallgather(in, (int)bytes, MPI_BYTE, out, (int)bytes, MPI_BYTE, comm, &p.request);
-    return complete(&patient, &p);
+    return complete(&p);
 }
 
 enum tiara_err tiara_agree_setup(MPI_Comm comm, uint64_t mine, uint64_t *all_out)
 {
-    struct tiara_wait patient = {.yields = -1};
     struct pending p;
     enum tiara_err err;
 
     *all_out = 0;
     p.rc = PMPI_Iallreduce(&mine, all_out, 1, MPI_UINT64_T, MPI_BAND, comm, &p.request);
-    err = complete(&patient, &p);
+    err = complete(&p);
     if (err != TIARA_OK)
         *all_out = 0;
     return err;

@@ -3,10 +3,10 @@
  *
  * The one idea: an arena is found again by the processes it joins, in order. Blocking collectives
  * on two communicators of the same processes cannot overlap in a single-threaded program without
- * being able to deadlock in any MPI, so they can take turns in one arena; where threads may call at
- * the same time (MPI_THREAD_MULTIPLE), every communicator gets its own, and so do the nonblocking
- * calls of each. A shared arena whose last communicator is freed is kept for the next one, until
- * KEEP others have been.
+ * being able to deadlock in any MPI, so they can take turns in one arena. Where threads of any of
+ * its ranks may call at the same time (MPI_THREAD_MULTIPLE), every communicator gets its own, and so
+ * do the nonblocking calls of each. A shared arena whose last communicator is freed is kept for the
+ * next one, until KEEP others have been.
  *
  * Agreement: whether an arena is reused, and how large a new one may be, is agreed upon by all
  * ranks of the communicator.
@@ -170,15 +170,14 @@ static void use(struct tiara_comm *c, struct tiara_pool_entry *e)
 
 /* Makes a new arena with cells of at most cell_sizes[@from]; leaves c->arena NULL when there is no
  * way. */
-static enum tiara_err make(struct tiara_comm *c, struct tiara_pool_entry *e, int from)
+static enum tiara_err make(
+    struct tiara_comm *c, struct tiara_pool_entry *e, int from, bool exclusive)
 {
     struct tiara_node_memory memory = {.c = c, .arena = &e->arena};
-    int threads = MPI_THREAD_SINGLE;
     enum tiara_err err = TIARA_ERR_NOSPACE;
 
-    PMPI_Query_thread(&threads);
     e->id = c->id;
-    e->exclusive = c->twin || threads == MPI_THREAD_MULTIPLE;
+    e->exclusive = exclusive;
     if (from < (int)NCELL_SIZES)
         err = tiara_node_memory_open(&memory, &cell_sizes[from], (int)NCELL_SIZES - from);
     e->cma = memory.cma;
@@ -243,13 +242,16 @@ enum tiara_err tiara_pool_take(struct tiara_comm *c, const struct tiara_boot *bo
     uint64_t *key = tiara_alloc((size_t)size, sizeof(*key));
     struct tiara_pool_entry *found = NULL, *fresh = NULL;
     int largest = NCELL_SIZES;
+    bool exclusive = c->twin;
     uint64_t all;
     enum tiara_err err;
 
     for (int i = 0; key && i < size; i++)
         key[i] = boot[tiara_layout_rank(&c->layout, node, i)].topo.process;
+    for (int i = 0; i < c->size; i++)
+        exclusive |= boot[i].threads == MPI_THREAD_MULTIPLE;
     pthread_mutex_lock(&pool_lock);
-    found = key && !c->twin && c->config.shm != TIARA_SHM_OFF ? find(key, size) : NULL;
+    found = key && !exclusive && c->config.shm != TIARA_SHM_OFF ? find(key, size) : NULL;
     if (found)
         found->refs++;
     pthread_mutex_unlock(&pool_lock);
@@ -263,7 +265,7 @@ enum tiara_err tiara_pool_take(struct tiara_comm *c, const struct tiara_boot *bo
         use(c, found);
         found = NULL;
     } else if (err == TIARA_OK && fresh) {
-        err = make(c, fresh, largest_of(all));
+        err = make(c, fresh, largest_of(all), exclusive);
         fresh = NULL;
     }
     if (found)

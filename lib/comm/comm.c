@@ -37,6 +37,17 @@ struct tiara_comm *tiara_comm_last(MPI_Comm comm)
     return NULL;
 }
 
+bool tiara_comm_lives(MPI_Comm comm, uint32_t id)
+{
+    const struct tiara_comm *c;
+
+    pthread_mutex_lock(&states_lock);
+    for (c = states; c && (c->comm != comm || c->id != id); c = c->next)
+        ;
+    pthread_mutex_unlock(&states_lock);
+    return c != NULL;
+}
+
 /* ---- the end ---- */
 
 /* No thread's last state is good any more. states_lock. */

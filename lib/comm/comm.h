@@ -32,7 +32,9 @@ enum tiara_count_of {
 struct tiara_comm {
     MPI_Comm comm; /* the user's; valid while the state lives */
     int rank, size;
-    uint32_t id; /* alike on all ranks; not used by another communicator of this process */
+    /* Alike on all ranks; no other communicator of this process has it, unless both were set up at
+     * the same time. */
+    uint32_t id;
     bool inter;
     bool twin; /* made by tiara_comm_twin */
     bool lean; /* a twin for one kind of call: it makes no usual plans */
@@ -103,6 +105,9 @@ struct tiara_comm *tiara_comm_get(MPI_Comm comm, int *rc_out);
  * handle.
  */
 int tiara_comm_find(MPI_Comm comm, bool wanted, struct tiara_comm **c_out);
+/* Whether the communicator that had the handle @comm and the id @id is there still; MPI may have
+ * given its handle to another one. Local. */
+bool tiara_comm_lives(MPI_Comm comm, uint32_t id);
 /* The last state that this thread used, when it is @comm's; else NULL. */
 struct tiara_comm *tiara_comm_last(MPI_Comm comm);
 /*

@@ -20,6 +20,14 @@ struct list {
     struct tiara_engine_request *few[FEW];
 };
 
+static void list_close(struct list *l)
+{
+    if (l->owned > 0)
+        tiara_engine_put_back(l->count, l->owners);
+    if (l->owners != l->few)
+        tiara_free(l->owners);
+}
+
 /* False: none is the engine's; nothing is to be closed. *rc_out: an error that was raised. */
 static bool list_open(struct list *l, int count, const MPI_Request requests[], int *rc_out)
 {
@@ -32,19 +40,11 @@ static bool list_open(struct list *l, int count, const MPI_Request requests[], i
         *rc_out = tiara_engine_raise(MPI_COMM_SELF, MPI_ERR_NO_MEM);
         return false;
     }
-    l->owned = tiara_engine_find(count, requests, l->owners);
-    if (l->owned == 0 && !tiara_engine_settings.progress_by_calls) {
-        if (l->owners != l->few)
-            tiara_free(l->owners);
-        return false;
-    }
-    return true;
-}
-
-static void list_close(struct list *l)
-{
-    if (l->owners != l->few)
-        tiara_free(l->owners);
+    l->owned = tiara_engine_take(count, requests, l->owners);
+    if (l->owned > 0 || tiara_engine_settings.progress_by_calls)
+        return true;
+    list_close(l);
+    return false;
 }
 
 /* Polls all; true while an active operation of the engine's is not over. MPI has gone on then, too,
@@ -85,6 +85,10 @@ static int settle(struct list *l, int i)
     if (!r || !r->active)
         return MPI_SUCCESS;
     code = r->code;
+    if (!r->persistent) {
+        l->owners[i] = NULL;
+        l->owned--;
+    }
     tiara_engine_request_settle(r);
     return code;
 }
@@ -116,13 +120,12 @@ int tiara_engine_test(MPI_Request *request, int *flag, MPI_Status *status)
 
     if (!list_open(&l, 1, request, &rc))
         return rc != MPI_SUCCESS ? rc : NEXT.Test(request, flag, status);
-    if (poll_all(&l)) {
-        *flag = 0;
-        return MPI_SUCCESS;
-    }
-    rc = NEXT.Test(request, flag, status);
+    *flag = 0;
+    if (!poll_all(&l))
+        rc = NEXT.Test(request, flag, status);
     if (rc == MPI_SUCCESS && *flag)
         rc = settle(&l, 0);
+    list_close(&l);
     return rc;
 }
 
@@ -143,7 +146,10 @@ int tiara_engine_wait(MPI_Request *request, MPI_Status *status)
     }
     tiara_engine_request_finish(l.owners[0]);
     rc = NEXT.Wait(request, status);
-    return rc == MPI_SUCCESS ? settle(&l, 0) : rc;
+    if (rc == MPI_SUCCESS)
+        rc = settle(&l, 0);
+    list_close(&l);
+    return rc;
 }
 
 int tiara_engine_request_get_status(MPI_Request request, int *flag, MPI_Status *status)
@@ -153,11 +159,11 @@ int tiara_engine_request_get_status(MPI_Request request, int *flag, MPI_Status *
 
     if (!list_open(&l, 1, &request, &rc))
         return rc != MPI_SUCCESS ? rc : NEXT.Request_get_status(request, flag, status);
-    if (poll_all(&l)) {
-        *flag = 0;
-        return MPI_SUCCESS;
-    }
-    return NEXT.Request_get_status(request, flag, status);
+    *flag = 0;
+    if (!poll_all(&l))
+        rc = NEXT.Request_get_status(request, flag, status);
+    list_close(&l);
+    return rc;
 }
 
 int tiara_engine_request_free(MPI_Request *request)
@@ -390,7 +396,9 @@ int tiara_engine_start_one(MPI_Request *request)
 
     if (!list_open(&l, 1, request, &rc))
         return rc != MPI_SUCCESS ? rc : NEXT.Start(request);
-    return l.owners[0] ? start_owned(l.owners[0]) : NEXT.Start(request);
+    rc = l.owners[0] ? start_owned(l.owners[0]) : NEXT.Start(request);
+    list_close(&l);
+    return rc;
 }
 
 int tiara_engine_startall(int count, MPI_Request requests[])

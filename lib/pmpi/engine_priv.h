@@ -215,6 +215,7 @@ struct tiara_engine_request {
     MPI_Request handle;
     TIARA_Request tiara;
     bool persistent, active;
+    bool taken; /* by a call of the program's; engine_request.c's lock. Its handle may be free */
     bool done; /* complete for MPI too, and the program does not know yet */
     int code; /* what it ended with, once done; was raised */
     int tag; /* persistent: of the message that completes it */
@@ -236,10 +237,14 @@ void tiara_engine_request_give_up(struct tiara_engine_request *r);
 
 /* Requests of the engine that exist. */
 extern tiara_u64 tiara_engine_nrequests;
-/* owners_out: [count] the engine's requests behind @requests, NULL for others. Returns how many are
- * the engine's. */
-int tiara_engine_find(
+/*
+ * owners_out: [count] the engine's requests behind @requests, NULL for others. They are the
+ * caller's until they end, or are put back; a persistent one, whose handle stays, is nobody's.
+ * Returns how many are the engine's.
+ */
+int tiara_engine_take(
     int count, const MPI_Request requests[], struct tiara_engine_request *owners_out[]);
+void tiara_engine_put_back(int count, struct tiara_engine_request *owners[]);
 /*
  * Whether one of @requests is the engine's: then its completion must go through
  * tiara_pmpi_engine.calls, with the C handle. Costs one load when the engine has no requests at

@@ -3,7 +3,8 @@
  *
  * Every call of the program that completes a request comes by (engine_complete.c); an entry lives
  * from its start until the program knows that it is complete. MPI may give a handle out again a
- * moment before: the newest entry of a handle is the good one.
+ * moment before, to another thread. So an entry that may be completed in a call is that call's
+ * alone: no other one finds it, as none may name the same request meanwhile.
  */
 #include "base/alloc.h"
 #include "pmpi/engine_priv.h"
@@ -55,36 +56,54 @@ static void take_out(struct tiara_engine_request *r)
     pthread_mutex_unlock(&lock);
 }
 
-int tiara_engine_find(
+/* NULL: none that no call has. Lock held. */
+static struct tiara_engine_request *find(MPI_Request handle)
+{
+    struct tiara_engine_request *r = handle == MPI_REQUEST_NULL ? NULL : *bucket_of(handle);
+
+    while (r && (r->handle != handle || r->taken))
+        r = r->next;
+    return r;
+}
+
+int tiara_engine_take(
     int count, const MPI_Request requests[], struct tiara_engine_request *owners_out[])
 {
     int n = 0;
 
     pthread_mutex_lock(&lock);
     for (int i = 0; i < count; i++) {
-        struct tiara_engine_request *r = NULL;
+        struct tiara_engine_request *r = owners_out[i] = find(requests[i]);
 
-        if (requests[i] != MPI_REQUEST_NULL)
-            for (r = *bucket_of(requests[i]); r && r->handle != requests[i]; r = r->next)
-                ;
-        owners_out[i] = r;
+        if (r)
+            r->taken = !r->persistent;
         n += r != NULL;
     }
     pthread_mutex_unlock(&lock);
     return n;
 }
 
+void tiara_engine_put_back(int count, struct tiara_engine_request *owners[])
+{
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < count; i++)
+        if (owners[i])
+            owners[i]->taken = false;
+    pthread_mutex_unlock(&lock);
+}
+
 bool tiara_engine_owns(int count, const MPI_Request requests[])
 {
-    struct tiara_engine_request *r;
+    bool owns = false;
 
     /* relaxed: as in insert */
     if (tiara_load_relaxed(&tiara_engine_nrequests) == 0)
         return false;
-    for (int i = 0; i < count; i++)
-        if (tiara_engine_find(1, &requests[i], &r) > 0)
-            return true;
-    return false;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < count && !owns; i++)
+        owns = find(requests[i]) != NULL;
+    pthread_mutex_unlock(&lock);
+    return owns;
 }
 
 /* ---- generalized requests ---- */

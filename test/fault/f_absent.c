@@ -77,6 +77,37 @@ START_TEST(test_absent_rank_is_named_and_waited_for_no_longer)
 }
 END_TEST
 
+/* Ranks agree in the first call of a kind. What is left of an agreement that was given up meets no
+ * operation of the program on its communicator. */
+START_TEST(test_absence_leaves_the_communicator_as_it_was)
+{
+    double in[8] = {0}, out[2];
+    int one = 1, sum = 0, go = 1;
+    MPI_Request request;
+    MPI_Comm comm;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    mt_allreduce_all_sizes(comm, 7);
+    mt_note("rank 0 absent");
+    if (mt_rank == 0) {
+        for (int r = 1; r < mt_size; r++)
+            MPI_Recv(&go, 1, MPI_INT, MPI_ANY_SOURCE, 77, mt_private, MPI_STATUS_IGNORE);
+    } else {
+        mt_stderr_begin();
+        int err = TIARA_Reduce_scatter_block(in, out, 2, MPI_DOUBLE, MPI_SUM, comm);
+        free(mt_stderr_end());
+        mt_check(err != MPI_SUCCESS, "no error");
+        MPI_Send(&go, 1, MPI_INT, 0, 77, mt_private);
+    }
+    mt_note("MPI on the communicator");
+    PMPI_Iallreduce(&one, &sum, 1, MPI_INT, MPI_SUM, comm, &request);
+    PMPI_Wait(&request, MPI_STATUS_IGNORE);
+    mt_check(sum == mt_size, "sum %d", sum);
+    MPI_Comm_free(&comm);
+    mt_agree();
+}
+END_TEST
+
 /* A rank that is only late, but not as late as the limit, is waited for. */
 START_TEST(test_absent_rank_that_comes_late_is_no_error)
 {
@@ -96,6 +127,7 @@ END_TEST
 int main(int argc, char **argv)
 {
     TCase *tests = mt_begin(&argc, &argv, "f_absent", MPI_THREAD_SINGLE);
+    tcase_add_test(tests, test_absence_leaves_the_communicator_as_it_was);
     tcase_add_test(tests, test_absent_rank_that_comes_late_is_no_error);
     tcase_add_test(tests, test_absent_rank_is_named_and_waited_for_no_longer);
     return mt_end();

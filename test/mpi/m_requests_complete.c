@@ -349,10 +349,12 @@ START_TEST(test_completion_has_nothing_to_do_after_wrong_arguments)
 END_TEST
 
 static int nhandled;
-static void count_call(MPI_Comm *comm, int *err, ...)
+static MPI_Comm blamed;
+
+static void note_comm(MPI_Comm *comm, int *err, ...)
 {
-    (void)comm;
     (void)err;
+    blamed = *comm;
     nhandled++;
 }
 
@@ -362,7 +364,7 @@ START_TEST(test_completion_errors_go_to_the_communicator_s_handler)
     MPI_Errhandler handler;
     TIARA_Request request;
     MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-    MPI_Comm_create_errhandler(count_call, &handler);
+    MPI_Comm_create_errhandler(note_comm, &handler);
     MPI_Comm_set_errhandler(comm, handler);
     nhandled = 0;
     int err = TIARA_Iallreduce(in, out, -1, MPI_DOUBLE, MPI_SUM, comm, &request);
@@ -370,6 +372,59 @@ START_TEST(test_completion_errors_go_to_the_communicator_s_handler)
         class_of(err));
     MPI_Errhandler_free(&handler);
     MPI_Comm_free(&comm);
+    mt_agree();
+}
+END_TEST
+
+/* Ranks that call differently find that out, free the communicator, and only then complete. */
+static void fail_and_free(bool persistent)
+{
+    MPI_Comm comm;
+    TIARA_Request request;
+    int flag = 0, err;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    TIARA_Comm_prepare(comm);
+    mt_note("persistent %d", persistent);
+    if (!mr_is_served(comm)) {
+        MPI_Comm_free(&comm);
+        return;
+    }
+    if (persistent) {
+        TIARA_Allreduce_init(
+            in, out, 1 + mt_rank, MPI_DOUBLE, MPI_SUM, comm, MPI_INFO_NULL, &request);
+        TIARA_Start(&request);
+    } else {
+        TIARA_Iallreduce(in, out, 1 + mt_rank, MPI_DOUBLE, MPI_SUM, comm, &request);
+    }
+    mt_stderr_begin();
+    while (!flag)
+        TIARA_Request_get_status(request, &flag, MPI_STATUS_IGNORE);
+    MPI_Comm_free(&comm);
+    nhandled = 0;
+    err = TIARA_Wait(&request, MPI_STATUS_IGNORE);
+    free(mt_stderr_end());
+    mt_check(err != MPI_SUCCESS && nhandled == 1 && blamed == MPI_COMM_SELF,
+        "persistent %d: error %d, %d calls of the handler", persistent, err, nhandled);
+    if (persistent)
+        TIARA_Request_free(&request);
+}
+
+START_TEST(test_completion_errors_outlive_the_communicator)
+{
+    MPI_Errhandler handler, before[2];
+    MPI_Comm_create_errhandler(note_comm, &handler);
+    MPI_Comm_get_errhandler(MPI_COMM_SELF, &before[0]);
+    MPI_Comm_get_errhandler(MPI_COMM_WORLD, &before[1]);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, handler);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler);
+    fail_and_free(false);
+    fail_and_free(true);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, before[0]);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, before[1]);
+    for (int i = 0; i < 2; i++)
+        MPI_Errhandler_free(&before[i]);
+    MPI_Errhandler_free(&handler);
     mt_agree();
 }
 END_TEST
@@ -383,5 +438,6 @@ int main(int argc, char **argv)
     tcase_add_test(tests, test_completion_is_not_needed_for_a_result);
     tcase_add_test(tests, test_completion_has_nothing_to_do_after_wrong_arguments);
     tcase_add_test(tests, test_completion_errors_go_to_the_communicator_s_handler);
+    tcase_add_test(tests, test_completion_errors_outlive_the_communicator);
     return mt_end();
 }
