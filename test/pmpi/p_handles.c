@@ -1,6 +1,6 @@
 /*
- * A handle that MPI gives out again, to another thread, while the thread that has just completed its
- * last request is still in the completing call: what the latter ended with is not the former's.
+ * A handle that MPI gives out again, to another thread, while the thread that has just completed
+ * its last request is still in the completing call: what the latter ended with is not the former's.
  *
  * tiara-test: mpirun 2 TIARA_TEST_PRELOAD=1 TIARA_PMPI_AFTER=0
  */
