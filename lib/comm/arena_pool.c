@@ -3,10 +3,10 @@
  *
  * The one idea: an arena is found again by the processes it joins, in order. Blocking collectives
  * on two communicators of the same processes cannot overlap in a single-threaded program without
- * being able to deadlock in any MPI, so they can take turns in one arena. Where threads of any of
- * its ranks may call at the same time (MPI_THREAD_MULTIPLE), every communicator gets its own, and so
- * do the nonblocking calls of each. A shared arena whose last communicator is freed is kept for the
- * next one, until KEEP others have been.
+ * being able to deadlock in any MPI, so they can take turns in one arena. Where threads of any rank
+ * may call at the same time (MPI_THREAD_MULTIPLE), every communicator gets its own, and so do the
+ * nonblocking calls of each. A shared arena whose last communicator is freed is kept for the next
+ * one, until KEEP others have been.
  *
  * Agreement: whether an arena is reused, and how large a new one may be, is agreed upon by all
  * ranks of the communicator.
