@@ -35,24 +35,28 @@ static int judge(const struct tiara_request *r)
     return rc;
 }
 
-/* A request with a copy of @args, whose communicator is valid and has the state @c, or none. NULL
- * after an error, which was raised (*rc_out is it). */
-static struct tiara_request *request_new(
-    const struct tiara_request *args, const struct tiara_comm *c, int *rc_out)
+/*
+ * A request with a copy of @args, whose communicator is valid and has the state @c, or none. NULL
+ * after an error, which was raised (*rc_out is it). Without memory it is @spare: the other ranks
+ * will wait for this one's part, whatever becomes of its request.
+ */
+static struct tiara_request *request_new(const struct tiara_request *args,
+    const struct tiara_comm *c, struct tiara_request *spare, int *rc_out)
 {
     struct tiara_request *r = tiara_alloc(1, sizeof(*r));
+    bool is_spare = !r;
 
-    if (!r) {
-        *rc_out = tiara_below_raise(args->comm, TIARA_ERR_NOMEM);
-        return NULL;
-    }
+    if (is_spare)
+        r = spare;
     *r = *args;
+    r->spare = is_spare;
     r->comm_id = c ? c->id : 0;
     derive(r);
     *rc_out = judge(r);
     if (*rc_out == MPI_SUCCESS)
         return r;
-    tiara_free(r);
+    if (!is_spare)
+        tiara_free(r);
     tiara_below_raise_code(args->comm, *rc_out);
     return NULL;
 }
@@ -60,22 +64,24 @@ static struct tiara_request *request_new(
 static int iallreduce(const struct tiara_request *args, TIARA_Request *request)
 {
     struct tiara_comm *c;
-    struct tiara_request *r;
+    struct tiara_request *r, spare;
     int rc;
 
     *request = TIARA_REQUEST_NULL;
     rc = tiara_process_find(args->comm, true, &c);
     if (rc != MPI_SUCCESS)
         return rc;
-    r = request_new(args, c, &rc);
+    r = request_new(args, c, &spare, &rc);
     if (!r)
         return rc;
     rc = tiara_request_start(r, c);
-    if (rc != MPI_SUCCESS)
+    if (rc != MPI_SUCCESS) {
         tiara_request_delete(r);
-    else
-        *request = r;
-    return rc;
+        return rc;
+    }
+    *request = r;
+    /* There is nowhere to keep it: it ends here. */
+    return r->spare ? TIARA_Wait(request, MPI_STATUS_IGNORE) : MPI_SUCCESS;
 }
 
 int TIARA_Iallreduce_c(const void *sendbuf, void *recvbuf, MPI_Count count, MPI_Datatype datatype,
@@ -129,14 +135,14 @@ static int open_channel(struct tiara_request *r, struct tiara_comm *c)
 static int allreduce_init(const struct tiara_request *args, TIARA_Request *request)
 {
     struct tiara_comm *c;
-    struct tiara_request *r;
+    struct tiara_request *r, spare;
     int rc;
 
     *request = TIARA_REQUEST_NULL;
     c = tiara_process_get(args->comm, &rc);
     if (rc != MPI_SUCCESS)
         return rc;
-    r = request_new(args, c, &rc);
+    r = request_new(args, c, &spare, &rc);
     if (!r)
         return rc;
     if (!r->inter && !r->native)
@@ -147,6 +153,8 @@ static int allreduce_init(const struct tiara_request *args, TIARA_Request *reque
         rc = keep_type(r);
     if (rc == MPI_SUCCESS && !r->channel)
         rc = tiara_request_prepare(r);
+    if (rc == MPI_SUCCESS && r->spare)
+        rc = tiara_below_raise(r->comm, TIARA_ERR_NOMEM);
     if (rc != MPI_SUCCESS)
         tiara_request_delete(r);
     else

@@ -43,7 +43,7 @@ static enum tiara_err alloc_mpi(struct tiara_request *r)
     size_t count = (size_t)r->count;
     size_t n = count <= PIECE_ELEMS ? 1 : (count + PIECE_ELEMS - 1) / PIECE_ELEMS;
 
-    r->mpi = tiara_alloc(n, sizeof(*r->mpi));
+    r->mpi = n == 1 ? &r->one : tiara_alloc(n, sizeof(*r->mpi));
     if (!r->mpi)
         return TIARA_ERR_NOMEM;
     for (size_t i = 0; i < n; i++)
@@ -104,7 +104,8 @@ static void release_operation(struct tiara_request *r)
     for (int i = 0; i < r->nmpi; i++)
         if (r->mpi[i] != MPI_REQUEST_NULL)
             PMPI_Request_free(&r->mpi[i]);
-    tiara_free(r->mpi);
+    if (r->mpi != &r->one)
+        tiara_free(r->mpi);
     r->mpi = NULL;
     r->nmpi = 0;
 }
@@ -248,5 +249,6 @@ void tiara_request_delete(struct tiara_request *r)
     tiara_free(r->copier);
     if (r->own_type)
         PMPI_Type_free(&r->type);
-    tiara_free(r);
+    if (!r->spare)
+        tiara_free(r);
 }

@@ -16,6 +16,7 @@ enum tiara_request_way {
 
 struct tiara_request {
     bool persistent, active;
+    bool spare; /* the storage is its maker's, who had no memory */
     bool over; /* was so in the last look of a completing call, which reports what it saw then */
     const void *sendbuf;
     void *recvbuf;
@@ -41,6 +42,7 @@ struct tiara_request {
     struct tiara_comm *copier; /* what such copies need of a state; NULL: none so far */
     /* [nmpi] a call of MPI's has an int for its count; of a persistent request, persistent */
     MPI_Request *mpi;
+    MPI_Request one; /* storage for it */
     int nmpi;
     struct tiara_request *next; /* of those given up while active */
 };
