@@ -36,20 +36,26 @@ static int judge(const struct tiara_request *r)
 }
 
 /*
- * A request with a copy of @args, whose communicator is valid and has the state @c, or none. NULL
- * after an error, which was raised (*rc_out is it). Without memory it is @spare: the other ranks
- * will wait for this one's part, whatever becomes of its request.
+ * A request for @args on @comm, which is valid and has the state @c, or none. NULL after an error,
+ * which was raised (*rc_out is it). Without memory it is @spare: the other ranks will wait for this
+ * one's part, whatever becomes of its request.
  */
-static struct tiara_request *request_new(const struct tiara_request *args,
+static struct tiara_request *request_new(const struct tiara_args *args, MPI_Comm comm,
     const struct tiara_comm *c, struct tiara_request *spare, int *rc_out)
 {
     struct tiara_request *r = tiara_alloc(1, sizeof(*r));
     bool is_spare = !r;
 
-    if (is_spare)
+    if (is_spare) {
         r = spare;
-    *r = *args;
-    r->spare = is_spare;
+        *r = (struct tiara_request){.spare = true};
+    }
+    r->sendbuf = args->sendbuf;
+    r->recvbuf = args->recvbuf;
+    r->count = args->count;
+    r->type = args->type;
+    r->op = args->op;
+    r->comm = comm;
     r->comm_id = c ? c->id : 0;
     derive(r);
     *rc_out = judge(r);
@@ -57,21 +63,21 @@ static struct tiara_request *request_new(const struct tiara_request *args,
         return r;
     if (!is_spare)
         tiara_free(r);
-    tiara_below_raise_code(args->comm, *rc_out);
+    tiara_below_raise_code(comm, *rc_out);
     return NULL;
 }
 
-static int iallreduce(const struct tiara_request *args, TIARA_Request *request)
+static int iallreduce(const struct tiara_args *args, MPI_Comm comm, TIARA_Request *request)
 {
     struct tiara_comm *c;
     struct tiara_request *r, spare;
     int rc;
 
     *request = TIARA_REQUEST_NULL;
-    rc = tiara_process_find(args->comm, true, &c);
+    rc = tiara_process_find(comm, true, &c);
     if (rc != MPI_SUCCESS)
         return rc;
-    r = request_new(args, c, &spare, &rc);
+    r = request_new(args, comm, c, &spare, &rc);
     if (!r)
         return rc;
     rc = tiara_request_start(r, c);
@@ -87,14 +93,10 @@ static int iallreduce(const struct tiara_request *args, TIARA_Request *request)
 int TIARA_Iallreduce_c(const void *sendbuf, void *recvbuf, MPI_Count count, MPI_Datatype datatype,
     MPI_Op op, MPI_Comm comm, TIARA_Request *request)
 {
-    struct tiara_request args = {.sendbuf = sendbuf,
-        .recvbuf = recvbuf,
-        .count = count,
-        .type = datatype,
-        .op = op,
-        .comm = comm};
+    struct tiara_args args = {
+        .sendbuf = sendbuf, .recvbuf = recvbuf, .count = count, .type = datatype, .op = op};
 
-    return iallreduce(&args, request);
+    return iallreduce(&args, comm, request);
 }
 
 int TIARA_Iallreduce(const void *sendbuf, void *recvbuf, int count, MPI_Datatype datatype,
@@ -132,19 +134,20 @@ static int open_channel(struct tiara_request *r, struct tiara_comm *c)
     return tiara_below_raise(r->comm, tiara_async_channel(c, &call, &r->channel));
 }
 
-static int allreduce_init(const struct tiara_request *args, TIARA_Request *request)
+static int allreduce_init(const struct tiara_args *args, MPI_Comm comm, TIARA_Request *request)
 {
     struct tiara_comm *c;
     struct tiara_request *r, spare;
     int rc;
 
     *request = TIARA_REQUEST_NULL;
-    c = tiara_process_get(args->comm, &rc);
+    c = tiara_process_get(comm, &rc);
     if (rc != MPI_SUCCESS)
         return rc;
-    r = request_new(args, c, &spare, &rc);
+    r = request_new(args, comm, c, &spare, &rc);
     if (!r)
         return rc;
+    r->persistent = true;
     if (!r->inter && !r->native)
         rc = tiara_below_judge(r->comm, r->type, r->op);
     if (rc == MPI_SUCCESS)
@@ -165,16 +168,11 @@ static int allreduce_init(const struct tiara_request *args, TIARA_Request *reque
 int TIARA_Allreduce_init_c(const void *sendbuf, void *recvbuf, MPI_Count count,
     MPI_Datatype datatype, MPI_Op op, MPI_Comm comm, MPI_Info info, TIARA_Request *request)
 {
-    struct tiara_request args = {.persistent = true,
-        .sendbuf = sendbuf,
-        .recvbuf = recvbuf,
-        .count = count,
-        .type = datatype,
-        .op = op,
-        .comm = comm};
+    struct tiara_args args = {
+        .sendbuf = sendbuf, .recvbuf = recvbuf, .count = count, .type = datatype, .op = op};
 
     (void)info;
-    return allreduce_init(&args, request);
+    return allreduce_init(&args, comm, request);
 }
 
 int TIARA_Allreduce_init(const void *sendbuf, void *recvbuf, int count, MPI_Datatype datatype,

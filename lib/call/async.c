@@ -311,11 +311,13 @@ static void number_task(
 {
     struct tiara_call *call = &task->call;
 
-    task->body = (struct tiara_task){.c = a->c,
-        .call = call,
-        .choice = *choice,
-        .way = tiara_way_of(choice, true),
-        .posted = &task->posted};
+    /* The rest is of its way's start. */
+    task->body.c = a->c;
+    task->body.call = call;
+    task->body.choice = *choice;
+    task->body.way = tiara_way_of(choice, true);
+    task->body.posted = &task->posted;
+    task->body.plan = NULL;
     if (a->c->facts.reproducible && tiara_elem_is_small_float(&call->elem))
         call->elem.redop = tiara_elem_strict(call->elem.redop, &task->body.strict);
     task->posted =
