@@ -16,10 +16,11 @@
 /* A call without a state: one rank had no memory for it, and all pass this call on. */
 static int run_stateless(MPI_Comm comm, int rc, enum tiara_coll coll, const struct tiara_args *args)
 {
-    struct tiara_call call = tiara_describe_raw(coll, args);
+    struct tiara_call call;
 
     if (rc != MPI_SUCCESS)
         return rc;
+    tiara_describe_raw(&call, coll, args);
     if (coll != TIARA_COLL_ALLGATHER && !tiara_elem_native(args->type, args->op, &call.elem))
         rc = tiara_describe_bad_handles(args->type, args->op, &call.elem);
     return rc == MPI_SUCCESS ? tiara_below_run(comm, NULL, &call)
@@ -56,7 +57,7 @@ static inline int allreduce_fast(struct tiara_comm *c, const void *sendbuf, void
     struct tiara_elem elem;
     enum tiara_err err;
 
-    if (count <= 0 || count > TIARA_ARENA_SMALL_MAX || !tiara_elem_native(type, op, &elem) ||
+    if (count <= 0 || (size_t)count > c->fast_max || !tiara_elem_native(type, op, &elem) ||
         !tiara_oneshot_is_fast(c, (size_t)count * elem.size) || !sendbuf || !recvbuf ||
         sendbuf == recvbuf || recvbuf == MPI_IN_PLACE)
         return -1;

@@ -20,15 +20,23 @@ int tiara_describe_bad_handles(MPI_Datatype type, MPI_Op op, const struct tiara_
     return MPI_SUCCESS;
 }
 
-struct tiara_call tiara_describe_raw(enum tiara_coll coll, const struct tiara_args *args)
+void tiara_describe_raw(
+    struct tiara_call *call, enum tiara_coll coll, const struct tiara_args *args)
 {
-    return (struct tiara_call){.coll = coll,
-        .args = *args,
+    *call = (struct tiara_call){.coll = coll,
         .elem = {.type = -1, .oper = -1, .size = 1},
-        .in = args->sendbuf == MPI_IN_PLACE ? args->recvbuf : args->sendbuf,
         .out = args->recvbuf,
         .count = (size_t)args->count,
         .ordinal = -1};
+    call->args = *args;
+    call->in = args->sendbuf == MPI_IN_PLACE ? args->recvbuf : args->sendbuf;
+}
+
+static void begin(struct tiara_description *d, enum tiara_coll coll, const struct tiara_args *args)
+{
+    d->combiner.scratch = NULL; /* nothing to give back */
+    d->err = TIARA_OK;
+    tiara_describe_raw(&d->call, coll, args);
 }
 
 int tiara_describe_reduction(struct tiara_description *d, struct tiara_comm *c,
@@ -38,9 +46,7 @@ int tiara_describe_reduction(struct tiara_description *d, struct tiara_comm *c,
     bool native;
     int rc;
 
-    d->combiner = (struct tiara_elem_mpi){0};
-    d->err = TIARA_OK;
-    *call = tiara_describe_raw(coll, args);
+    begin(d, coll, args);
     native = tiara_elem_native(args->type, args->op, &call->elem);
     if (args->count < 0 && !c->inter)
         return tiara_below_raise_code(c->comm, MPI_ERR_COUNT);
@@ -103,9 +109,7 @@ int tiara_describe_allgather(
     enum tiara_err err;
     int rc;
 
-    d->combiner = (struct tiara_elem_mpi){0};
-    d->err = TIARA_OK;
-    *call = tiara_describe_raw(TIARA_COLL_ALLGATHER, args);
+    begin(d, TIARA_COLL_ALLGATHER, args);
     if (!c->inter && (args->count < 0 || (!in_place && args->send_count < 0)))
         return tiara_below_raise_code(c->comm, MPI_ERR_COUNT);
     if (!tiara_comm_serves(c))

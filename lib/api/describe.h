@@ -26,7 +26,8 @@ int tiara_describe_allgather(
     struct tiara_description *d, struct tiara_comm *c, const struct tiara_args *args);
 void tiara_describe_end(struct tiara_description *d);
 /* A call that goes to the MPI below as it is. */
-struct tiara_call tiara_describe_raw(enum tiara_coll coll, const struct tiara_args *args);
+void tiara_describe_raw(
+    struct tiara_call *call_out, enum tiara_coll coll, const struct tiara_args *args);
 
 /* Null, aliased or misplaced buffers of a call with data. Absolute addresses (MPI_BOTTOM) are for
  * derived types. */

@@ -239,11 +239,12 @@ static int pass_on(
 
 int tiara_run(struct tiara_comm *c, struct tiara_call *call, enum tiara_err mine)
 {
-    struct tiara_bounces b = {0};
+    struct tiara_bounces b;
     bool packed = call->packed_in || call->packed_out;
     enum tiara_err copied = TIARA_OK, err = TIARA_ERR_UNSUPPORTED;
     int rc;
 
+    b.in.copy = b.out.copy = NULL; /* not opened */
     if (may_be_served(c, call)) {
         /* MPI packs on the CPU. */
         if (packed && !tiara_bounce_is_host_call(call))
@@ -253,6 +254,8 @@ int tiara_run(struct tiara_comm *c, struct tiara_call *call, enum tiara_err mine
     }
     rc = err == TIARA_ERR_UNSUPPORTED ? pass_on(c, call, &b, copied)
                                       : tiara_below_raise(c->comm, err);
+    if (!b.in.copy && !b.out.copy)
+        return rc;
     err = tiara_bounces_close(c, &b, call, rc == MPI_SUCCESS);
     return rc == MPI_SUCCESS ? tiara_below_raise(c->comm, err) : rc;
 }

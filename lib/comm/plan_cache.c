@@ -25,9 +25,10 @@ struct tiara_cached_plan {
 static struct tiara_cached_plan *find(
     const struct tiara_comm *c, const struct tiara_tune_choice *choice, enum tiara_plan_use use)
 {
+    /* Between nodes there are no options. */
     for (struct tiara_cached_plan *p = c->plans; p; p = p->next)
         if (p->algo == choice->algo && p->use == use &&
-            tiara_algo_opts_same(p->algo, &p->opts, &choice->opts))
+            (use == TIARA_PLAN_BETWEEN || tiara_algo_opts_same(p->algo, &p->opts, &choice->opts)))
             return p;
     return NULL;
 }

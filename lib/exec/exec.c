@@ -197,6 +197,7 @@ static void start_chunk(struct tiara_sched *s, const struct tiara_part *part)
 
     c->part = *part;
     c->state = TIARA_CHUNK_RUN;
+    c->bounce_in = c->bounce_out = NULL;
     c->pc = c->post_pc = c->started = c->done = 0;
     if (a) {
         c->base = a->base[part->slot];
@@ -385,16 +386,17 @@ enum tiara_err tiara_exec_open(
     size_t nchunks = call->count ? call->count / step + (call->count % step != 0) : 0;
     enum tiara_err err;
 
-    *r =
-        (struct tiara_run){.s = {.ops = &host_ops,
-                               .x = x,
-                               .call = call,
-                               .chunk_elems = step,
-                               .nchunks = nchunks,
-                               .window = nchunks < (size_t)call->slots ? (int)nchunks : call->slots,
-                               .nslots = TIARA_SLOTS}};
+    /* Chunks are set when they start: clearing all of them takes longer than a small call. */
     r->first_slot = x->arena ? x->arena->next_slot : 0;
-    r->s.slot = (int)r->first_slot;
+    r->s = (struct tiara_sched){.ops = &host_ops,
+        .x = x,
+        .call = call,
+        .chunk_elems = step,
+        .nchunks = nchunks,
+        .window = nchunks < (size_t)call->slots ? (int)nchunks : call->slots,
+        .nslots = TIARA_SLOTS,
+        .slot = (int)r->first_slot};
+    r->bounce = NULL;
     if (nchunks == 0)
         return TIARA_OK;
     err = take_scratch(r);
