@@ -25,21 +25,24 @@ static inline enum verdict quick(const void *sendbuf, const void *recvbuf, MPI_C
     struct tiara_engine_comm *c = tiara_engine_comm_last(comm);
     const struct tiara_engine_known *known;
 
-    if (!c || tiara_engine_is_odd(sendbuf, recvbuf))
+    if (!c)
         return ASK;
     switch (c->stage) {
+    case TIARA_STAGE_PASSING:
+        return PASS;
     case TIARA_STAGE_ENGAGED:
         known = tiara_engine_slot(c, count, type, op);
-        if (known->count == count && known->type == type && known->op == op && count != 0)
-            return known->serve ? SERVE : PASS;
-        return ASK;
+        if (known->count != count || known->type != type || known->op != op || count == 0)
+            return ASK;
+        if (!known->serve)
+            return PASS;
+        return tiara_engine_is_odd(sendbuf, recvbuf) ? ASK : SERVE;
     case TIARA_STAGE_COUNTING:
-        if (count < 0 || type == MPI_DATATYPE_NULL || op == MPI_OP_NULL)
+        if (count < 0 || type == MPI_DATATYPE_NULL || op == MPI_OP_NULL ||
+            tiara_engine_is_odd(sendbuf, recvbuf))
             return ASK;
         if (++c->calls >= tiara_engine_settings.after)
             c->stage = TIARA_STAGE_SLOW;
-        return PASS;
-    case TIARA_STAGE_PASSING:
         return PASS;
     default:
         return ASK;
