@@ -162,13 +162,14 @@ int TIARA_Iallreduce_c(const void *sendbuf, void *recvbuf, MPI_Count count, MPI_
 /*
  * TIARA_Allreduce_init() - prepare a persistent all-reduce: the arguments are bound, nothing is
  * started
- * @info: MPI_INFO_NULL or hints, none of which is known. Collective over @comm, and may wait for
- *     its other ranks. The request is inactive: TIARA_Start starts it, a completing call makes it
- *     inactive again, TIARA_Request_free ends it. Ranks may start their requests in any order. What
- *     Tiara does not serve is a persistent operation of the MPI below: that needs MPI 4.0, or
- *     Open MPI 4.0 (else MPI_ERR_UNSUPPORTED_OPERATION); and whether it can be started after
- *     @comm was freed is up to that MPI (in Open MPI 4.1 it cannot). @op lives as long as the
- *     request.
+ * @op: lives as long as the request
+ * @info: MPI_INFO_NULL or hints, none of which is known
+ *
+ * Collective over @comm, and may wait for its other ranks. The request is inactive: TIARA_Start
+ * starts it, a completing call makes it inactive again, TIARA_Request_free ends it. Ranks may start
+ * their requests in any order. What Tiara does not serve is a persistent operation of the MPI
+ * below: that needs MPI 4.0, or Open MPI 4.0 (else MPI_ERR_UNSUPPORTED_OPERATION); and whether it
+ * can be started after @comm was freed is up to that MPI (in Open MPI 4.1 it cannot).
  */
 int TIARA_Allreduce_init(const void *sendbuf, void *recvbuf, int count, MPI_Datatype datatype,
     MPI_Op op, MPI_Comm comm, MPI_Info info, TIARA_Request *request);
@@ -219,10 +220,13 @@ enum {
  * TIARA_Comm_serves() - whether Tiara itself would do an all-reduce with these arguments, in host
  * memory, if it were called now
  * @nonblocking: asks for TIARA_Iallreduce, and counts as one: the next blocking call makes what it
- *     needs. @answer: result: TIARA_SERVES_...; @why: result: a few words without newline, never
- *     freed Local: makes no state, calls no other rank, costs well under a microsecond. The answer
- *     is alike on all ranks that are at the same call. Of user-defined operators and derived types
- *     it is what their size gives; MPI may still be needed to combine them.
+ *     needs
+ * @answer: result: TIARA_SERVES_...
+ * @why: result: a few words without newline, never freed
+ *
+ * Local: makes no state, calls no other rank, costs well under a microsecond. The answer is alike
+ * on all ranks that are at the same call. Of user-defined operators and derived types it is what
+ * their size gives; MPI may still be needed to combine them.
  */
 int TIARA_Comm_serves(MPI_Comm comm, int nonblocking, MPI_Count count, MPI_Datatype datatype,
     MPI_Op op, int *answer, const char **why);
@@ -230,8 +234,8 @@ int TIARA_Comm_serves(MPI_Comm comm, int nonblocking, MPI_Count count, MPI_Datat
 /*
  * TIARA_Variable() - the value of an environment variable of tiara(7), as the library took it: the
  * default when it is not set or not acceptable
- * @name: with the prefix TIARA_; NULL is returned for an unknown one. The text is never freed. Any
- *     time, any thread.
+ * @name: with the prefix TIARA_
+ * NULL for an unknown one. The text is never freed. Any time, any thread.
  */
 const char *TIARA_Variable(const char *name);
 

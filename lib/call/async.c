@@ -39,7 +39,7 @@ static void task_end(struct tiara_async *a, struct tiara_async_task **at, enum t
         a->end = at;
     if (!a->channel.segment)
         tiara_posted_finish(a->c->arena, a->first ? a->first->posted.seq - 1 : a->last_seq);
-    task->err = err;
+    task->err = tiara_err_first(task->err, err);
     tiara_store_relaxed(&nended, tiara_load_relaxed(&nended) + 1); /* relaxed: in the turn */
     /*
      * [task.done] release: the result and err are there; the engine does not touch the task any
@@ -306,8 +306,8 @@ bool tiara_async_serves(struct tiara_async *a, const struct tiara_call *call, co
 }
 
 /* Gives the task its number, and what depends on the choice. Lock held. */
-static void number_task(
-    struct tiara_async *a, struct tiara_async_task *task, const struct tiara_tune_choice *choice)
+static void number_task(struct tiara_async *a, struct tiara_async_task *task,
+    const struct tiara_tune_choice *choice, enum tiara_err mine)
 {
     struct tiara_call *call = &task->call;
 
@@ -325,9 +325,9 @@ static void number_task(
             .seq = a->next_seq++,
             .digest = tiara_call_digest(a->c, call),
             .desc = tiara_call_desc(call)};
-    task->err = tiara_comm_serves(a->c) ? TIARA_OK : TIARA_ERR_PEER;
+    task->err = tiara_comm_serves(a->c) ? mine : TIARA_ERR_PEER;
     /* It is there, see choose: nothing is exchanged. */
-    if (choice->path == TIARA_PATH_PLAN)
+    if (task->err == TIARA_OK && choice->path == TIARA_PATH_PLAN)
         task->err = tiara_plan_get(a->c, choice, TIARA_PLAN_HOST, &task->body.plan);
     tiara_store_relaxed(&nstarted, tiara_load_relaxed(&nstarted) + 1); /* relaxed: in the lock */
 }
@@ -345,11 +345,11 @@ static bool take_or_leave(struct tiara_async_task *task)
     return mine;
 }
 
-bool tiara_async_start(struct tiara_async *a, struct tiara_async_task *task)
+bool tiara_async_start(struct tiara_async *a, struct tiara_async_task *task, enum tiara_err mine)
 {
     struct tiara_tune_choice choice;
     const char *why;
-    bool can, mine = false;
+    bool can, has_turn = false;
 
     task->async = a;
     task->next = NULL;
@@ -359,11 +359,11 @@ bool tiara_async_start(struct tiara_async *a, struct tiara_async_task *task)
     pthread_mutex_lock(&lock);
     can = choose(a, &task->call, &choice, &why);
     if (can) {
-        number_task(a, task, &choice);
-        mine = take_or_leave(task);
+        number_task(a, task, &choice, mine);
+        has_turn = take_or_leave(task);
     }
     pthread_mutex_unlock(&lock);
-    if (mine) {
+    if (has_turn) {
         note_visit();
         admit(task, false);
         give(false);

@@ -53,11 +53,11 @@ void tiara_async_part(struct tiara_comm *c);
  * words). On all ranks alike. */
 bool tiara_async_serves(struct tiara_async *a, const struct tiara_call *call, const char **why_out);
 /*
- * Starts @task, whose call is filled in. False: it is for the MPI below. Never waits, neither for
- * another rank nor for an operation that is under way. The task must stay where it is until it is
- * done.
+ * Starts @task, whose call is filled in. @mine: an error that this rank has met before: then the
+ * task fails, on all ranks. False: it is for the MPI below. Never waits, neither for another rank
+ * nor for an operation that is under way. The task must stay where it is until it is done.
  */
-bool tiara_async_start(struct tiara_async *a, struct tiara_async_task *task);
+bool tiara_async_start(struct tiara_async *a, struct tiara_async_task *task, enum tiara_err mine);
 static inline bool tiara_async_is_done(const struct tiara_async_task *task)
 {
     /* [task.done] acquire: the result and task->err may be read after it. */

@@ -8,8 +8,10 @@
  */
 #include "call/request.h"
 #include "base/alloc.h"
+#include "base/log.h"
 #include "call/below.h"
 #include "call/on_device.h"
+#include "comm/agree.h"
 
 /* ---- GPU memory ---- */
 
@@ -71,13 +73,12 @@ static int open_piece(struct tiara_request *r, int i, MPI_Aint extent)
     return PMPI_Iallreduce(in, out, (int)n, r->type, op, r->comm, &r->mpi[i]);
 }
 
+/* After alloc_mpi. */
 static int open_mpi(struct tiara_request *r)
 {
     MPI_Aint lb, extent = 0;
     int rc = MPI_SUCCESS;
 
-    if (alloc_mpi(r) != TIARA_OK)
-        return tiara_below_raise(r->comm, TIARA_ERR_NOMEM);
     if (r->nmpi > 1)
         rc = PMPI_Type_get_extent(r->type, &lb, &extent);
     for (int i = 0; i < r->nmpi && rc == MPI_SUCCESS; i++)
@@ -110,6 +111,18 @@ static void release_operation(struct tiara_request *r)
     r->nmpi = 0;
 }
 
+/* Whether all ranks have what the operation takes. The two sides of an intercommunicator cannot
+ * tell each other and themselves at once. */
+static enum tiara_err agree_on(const struct tiara_request *r, enum tiara_err mine)
+{
+    enum tiara_err all = r->inter ? TIARA_OK : tiara_agree_setup_ready(r->comm, mine == TIARA_OK);
+
+    if (mine != TIARA_OK || all != TIARA_ERR_UNSUPPORTED)
+        return tiara_err_first(mine, all);
+    tiara_error("another rank of the communicator could not prepare a persistent operation");
+    return TIARA_ERR_PEER;
+}
+
 int tiara_request_prepare(struct tiara_request *r)
 {
     enum tiara_err err;
@@ -118,13 +131,16 @@ int tiara_request_prepare(struct tiara_request *r)
     if (r->way == TIARA_REQUEST_DONE)
         return MPI_SUCCESS;
     err = open_host(r);
+    if (err == TIARA_OK)
+        err = alloc_mpi(r);
+    err = agree_on(r, err);
     return err == TIARA_OK ? open_mpi(r) : tiara_below_raise(r->comm, err);
 }
 
 /* ---- starting ---- */
 
-/* Has the task of @r do it, if that is possible. */
-static bool start_task(struct tiara_request *r, struct tiara_async *a)
+/* Has the task of @r do it, if that is possible. @mine: what this rank lacks: the task fails. */
+static bool start_task(struct tiara_request *r, struct tiara_async *a, enum tiara_err mine)
 {
     if (!a)
         return false;
@@ -133,33 +149,36 @@ static bool start_task(struct tiara_request *r, struct tiara_async *a)
         .out = r->out.buf,
         .count = (size_t)r->count,
         .elem = r->elem};
-    if (!tiara_async_start(a, &r->task))
+    if (!tiara_async_start(a, &r->task, mine))
         return false;
     r->way = TIARA_REQUEST_TASK;
     return true;
 }
 
-/* The operation itself, on r->in and r->out. Returns MPI_SUCCESS or a raised error. */
-static int start_on_comm(struct tiara_request *r, const struct tiara_comm *c)
+/*
+ * The operation itself, on r->in and r->out. The MPI below knows of no error of one rank: with
+ * @mine it is not called, as in a program whose rank does not call it. Returns MPI_SUCCESS or a
+ * raised error.
+ */
+static int start_on_comm(struct tiara_request *r, const struct tiara_comm *c, enum tiara_err mine)
 {
-    r->way = TIARA_REQUEST_MPI;
-    if (!r->native || r->inter)
-        return open_mpi(r);
-    if (r->count == 0) {
-        r->way = TIARA_REQUEST_DONE;
+    bool native = r->native && !r->inter;
+
+    r->way = native && r->count == 0 ? TIARA_REQUEST_DONE : TIARA_REQUEST_MPI;
+    if (r->way == TIARA_REQUEST_DONE ||
+        (native && start_task(r, c && tiara_comm_serves(c) ? c->async : NULL, mine)))
         return MPI_SUCCESS;
-    }
-    if (start_task(r, c && tiara_comm_serves(c) ? c->async : NULL))
-        return MPI_SUCCESS;
-    return open_mpi(r);
+    if (mine == TIARA_OK)
+        mine = alloc_mpi(r);
+    return mine == TIARA_OK ? open_mpi(r) : tiara_below_raise(r->comm, mine);
 }
 
 /* A persistent operation on its own channel; the communicator may be freed. */
-static int start_on_channel(struct tiara_request *r)
+static int start_on_channel(struct tiara_request *r, enum tiara_err mine)
 {
     /* Its choice was made at init. */
-    return start_task(r, r->channel) ? MPI_SUCCESS
-                                     : tiara_below_raise(MPI_COMM_SELF, TIARA_ERR_PLAN);
+    return start_task(r, r->channel, mine) ? MPI_SUCCESS
+                                           : tiara_below_raise(MPI_COMM_SELF, TIARA_ERR_PLAN);
 }
 
 static int start_persistent(struct tiara_request *r)
@@ -182,12 +201,10 @@ int tiara_request_start(struct tiara_request *r, struct tiara_comm *c)
     tiara_request_reap();
     r->rc = MPI_SUCCESS;
     err = r->persistent && !r->channel ? TIARA_OK : open_host(r);
-    if (err != TIARA_OK)
-        rc = tiara_below_raise(r->persistent ? MPI_COMM_SELF : r->comm, err);
-    else if (r->channel)
-        rc = start_on_channel(r);
+    if (r->channel)
+        rc = start_on_channel(r, err);
     else
-        rc = r->persistent ? start_persistent(r) : start_on_comm(r, c);
+        rc = r->persistent ? start_persistent(r) : start_on_comm(r, c, err);
     r->active = rc == MPI_SUCCESS;
     if (!r->active)
         end_operation(r);

@@ -54,10 +54,10 @@ START_TEST(test_start_goes_on_while_another_one_works)
         tiara_store_relaxed(&may_leave, 1); /* relaxed: no other thread yet */
     /* The others' parts come when rank 0 has started: so that its start does not end the job. */
     if (can && mt_rank == 0)
-        mt_check(tiara_async_start(c->async, &job), "the job is left to MPI");
+        mt_check(tiara_async_start(c->async, &job, TIARA_OK), "the job is left to MPI");
     MPI_Barrier(mt_private);
     if (can && mt_rank > 0)
-        mt_check(tiara_async_start(c->async, &job), "the job is left to MPI");
+        mt_check(tiara_async_start(c->async, &job, TIARA_OK), "the job is left to MPI");
     mt_note("a start while another operation works");
     /* [u_start.inside] acquire: nothing else */
     while (can && mt_rank == 0 && !tiara_load_acquire(&is_inside))
