@@ -8,12 +8,16 @@
 #include "call/request.h"
 #include "tiara.h"
 
-/* What follows from the arguments. The communicator is valid. */
-static void derive(struct tiara_request *r)
+/* What follows from the arguments. The communicator is valid; @c: its state, or NULL. */
+static void derive(struct tiara_request *r, const struct tiara_comm *c)
 {
     int inter = 0;
 
     r->native = tiara_elem_native(r->type, r->op, &r->elem);
+    if (c && !c->inter) {
+        r->ranks = c->size;
+        return;
+    }
     PMPI_Comm_test_inter(r->comm, &inter);
     r->inter = inter != 0;
     r->ranks = tiara_below_ranks(r->comm);
@@ -57,7 +61,7 @@ static struct tiara_request *request_new(const struct tiara_args *args, MPI_Comm
     r->op = args->op;
     r->comm = comm;
     r->comm_id = c ? c->id : 0;
-    derive(r);
+    derive(r, c);
     *rc_out = judge(r);
     if (*rc_out == MPI_SUCCESS)
         return r;

@@ -320,11 +320,11 @@ static void number_task(struct tiara_async *a, struct tiara_async_task *task,
     task->body.plan = NULL;
     if (a->c->facts.reproducible && tiara_elem_is_small_float(&call->elem))
         call->elem.redop = tiara_elem_strict(call->elem.redop, &task->body.strict);
-    task->posted =
-        (struct tiara_posted){.ring = a->channel.segment ? a->channel.ring : TIARA_POSTED_ALL,
-            .seq = a->next_seq++,
-            .digest = tiara_call_digest(a->c, call),
-            .desc = tiara_call_desc(call)};
+    task->posted.ring = a->channel.segment ? a->channel.ring : TIARA_POSTED_ALL;
+    task->posted.seq = a->next_seq++;
+    task->posted.digest = tiara_call_digest(a->c, call);
+    task->posted.desc = tiara_call_desc(call);
+    task->posted.peer = 0;
     task->err = tiara_comm_serves(a->c) ? mine : TIARA_ERR_PEER;
     /* It is there, see choose: nothing is exchanged. */
     if (task->err == TIARA_OK && choice->path == TIARA_PATH_PLAN)

@@ -100,8 +100,10 @@ static int start_mpi(struct tiara_request *r)
 
 static void release_operation(struct tiara_request *r)
 {
-    tiara_bounce_drop(&r->in);
-    tiara_bounce_drop(&r->out);
+    if (r->copier) {
+        tiara_bounce_drop(&r->in);
+        tiara_bounce_drop(&r->out);
+    }
     for (int i = 0; i < r->nmpi; i++)
         if (r->mpi[i] != MPI_REQUEST_NULL)
             PMPI_Request_free(&r->mpi[i]);
@@ -142,13 +144,16 @@ int tiara_request_prepare(struct tiara_request *r)
 /* Has the task of @r do it, if that is possible. @mine: what this rank lacks: the task fails. */
 static bool start_task(struct tiara_request *r, struct tiara_async *a, enum tiara_err mine)
 {
+    struct tiara_call *call = &r->task.call;
+
     if (!a)
         return false;
-    r->task.call = (struct tiara_call){.coll = TIARA_COLL_ALLREDUCE,
-        .in = r->sendbuf == MPI_IN_PLACE ? r->out.buf : r->in.buf,
-        .out = r->out.buf,
-        .count = (size_t)r->count,
-        .elem = r->elem};
+    /* The rest is zero: it is of calls that wait. */
+    call->coll = TIARA_COLL_ALLREDUCE;
+    call->in = r->sendbuf == MPI_IN_PLACE ? r->out.buf : r->in.buf;
+    call->out = r->out.buf;
+    call->count = (size_t)r->count;
+    call->elem = r->elem;
     if (!tiara_async_start(a, &r->task, mine))
         return false;
     r->way = TIARA_REQUEST_TASK;
