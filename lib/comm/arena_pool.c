@@ -1,6 +1,4 @@
 /*
- * The arenas of this process, shared by communicators of the same node group.
- *
  * The one idea: an arena is found again by the processes it joins, in order. Blocking collectives
  * on two communicators of the same processes cannot overlap in a single-threaded program without
  * being able to deadlock in any MPI, so they can take turns in one arena. Where threads of any rank
@@ -9,7 +7,9 @@
  * one, until KEEP others have been.
  *
  * Agreement: whether an arena is reused, and how large a new one may be, is agreed upon by all
- * ranks of the communicator.
+ * ranks of the communicator. Each node opens a new one in its own group, so that a node where
+ * something fails does not leave another in an exchange; after each try all ranks agree, and go on
+ * to the next size together.
  */
 #include "comm/arena_pool.h"
 #include "base/alloc.h"
@@ -17,7 +17,6 @@
 #include "comm/agree.h"
 #include "comm/bootstrap.h"
 #include "comm/comm.h"
-#include "comm/node_memory.h"
 #include <pthread.h>
 #include <string.h>
 
@@ -25,7 +24,7 @@
 #define KEEP 2
 /* Sizes of a cell, tried from the largest. 0: small slots only. */
 static const size_t cell_sizes[] = {262144, 32768, 0};
-#define NCELL_SIZES (sizeof(cell_sizes) / sizeof(cell_sizes[0]))
+#define NCELL_SIZES ((int)(sizeof(cell_sizes) / sizeof(cell_sizes[0])))
 
 struct tiara_pool_entry {
     struct tiara_arena arena;
@@ -94,32 +93,111 @@ void tiara_pool_clear(void)
     pthread_mutex_unlock(&pool_lock);
 }
 
-static size_t bytes_held(void)
+size_t tiara_pool_bytes(void)
 {
     size_t sum = 0;
 
+    pthread_mutex_lock(&pool_lock);
     for (struct tiara_pool_entry *e = pool; e; e = e->next)
         sum += e->bytes;
-    return sum;
-}
-
-size_t tiara_pool_bytes(void)
-{
-    size_t sum;
-
-    pthread_mutex_lock(&pool_lock);
-    sum = bytes_held();
     pthread_mutex_unlock(&pool_lock);
     return sum;
 }
 
+void *tiara_pool_getter(const struct tiara_pool_entry *e)
+{
+    return e ? e->cma : NULL;
+}
+
+/* ---- opening: on all nodes of a communicator or on none ---- */
+
+static enum tiara_err node_allgather(void *arg, const void *in, void *out, size_t bytes)
+{
+    return tiara_agree_exchange(*(MPI_Comm *)arg, in, out, bytes);
+}
+
+/* TIARA_OK when it is everybody's; TIARA_ERR_NOSPACE when smaller segments might cure the rest. */
+static enum tiara_err agree(const struct tiara_comm *c, enum tiara_err mine)
+{
+    enum {
+        FINE = 1,
+        CURABLE = 2
+    };
+    uint64_t all, word = mine == TIARA_OK ? FINE | CURABLE : 0;
+    enum tiara_err err =
+        tiara_agree_setup(c->comm, mine == TIARA_ERR_NOSPACE ? CURABLE : word, &all);
+
+    if (err != TIARA_OK || all & FINE)
+        return err;
+    return all & CURABLE ? TIARA_ERR_NOSPACE : TIARA_ERR_UNSUPPORTED;
+}
+
+/* Tries each size of a cell from @from on; only lack of room is cured by a smaller one. */
+static enum tiara_err open_sizes(const struct tiara_comm *c, struct tiara_arena *arena,
+    const struct tiara_xport_group *group, int from)
+{
+    const struct tiara_xport *row = tiara_xport_find(TIARA_XPORT_EXPOSE | TIARA_XPORT_PROCESSES);
+    enum tiara_err err = TIARA_ERR_NOSPACE;
+
+    for (int i = from; i < NCELL_SIZES && err == TIARA_ERR_NOSPACE; i++) {
+        err = agree(c, tiara_arena_open(arena, row, group, cell_sizes[i]));
+        if (err != TIARA_OK)
+            tiara_arena_close(arena);
+    }
+    return err;
+}
+
+/* Single copy, where it is asked for and allowed on every node; else *cma_out is NULL. */
+static enum tiara_err open_cma(
+    const struct tiara_comm *c, const struct tiara_xport_group *group, void **cma_out)
+{
+    const struct tiara_xport *row = tiara_xport_find(TIARA_XPORT_GET | TIARA_XPORT_PROCESSES);
+    void *cma = tiara_alloc(1, row->size);
+    enum tiara_err err = agree(c, cma ? TIARA_OK : TIARA_ERR_NOMEM);
+
+    if (err == TIARA_OK)
+        err = agree(c, row->open(cma, group, 0));
+    if (err == TIARA_OK) {
+        *cma_out = cma;
+        return TIARA_OK;
+    }
+    if (c->rank == 0)
+        tiara_warn("single copy between processes is not allowed here; cells are used");
+    if (cma)
+        row->close(cma);
+    tiara_free(cma);
+    return err == TIARA_ERR_MPI ? err : TIARA_OK;
+}
+
+static enum tiara_err open_memory(const struct tiara_comm *c, struct tiara_pool_entry *e, int from)
+{
+    int node = c->layout.node_of[c->rank];
+    MPI_Comm node_comm;
+    struct tiara_xport_group group = {.rank = c->node_index[c->rank],
+        .size = e->size,
+        .allgather = node_allgather,
+        .arg = &node_comm};
+    enum tiara_err err;
+
+    if (from == NCELL_SIZES)
+        return TIARA_ERR_NOSPACE;
+    if (PMPI_Comm_split(c->comm, node, c->rank, &node_comm) != MPI_SUCCESS)
+        return TIARA_ERR_MPI;
+    PMPI_Comm_set_errhandler(node_comm, MPI_ERRORS_RETURN);
+    err = open_sizes(c, &e->arena, &group, from);
+    if (err == TIARA_OK && c->config.cma == TIARA_CMA_ON)
+        err = open_cma(c, &group, &e->cma);
+    PMPI_Comm_free(&node_comm);
+    return err;
+}
+
 /* ---- one that exists, or a new one ---- */
 
-static struct tiara_pool_entry *find(const uint64_t *key, int size)
+static struct tiara_pool_entry *find(const struct tiara_pool_entry *like)
 {
     for (struct tiara_pool_entry *e = pool; e; e = e->next)
-        if (!e->exclusive && !e->arena.dead && e->size == size &&
-            memcmp(e->key, key, (size_t)size * sizeof(*key)) == 0)
+        if (!e->exclusive && !e->arena.dead && e->size == like->size &&
+            memcmp(e->key, like->key, (size_t)e->size * sizeof(*e->key)) == 0)
             return e;
     return NULL;
 }
@@ -129,34 +207,38 @@ static int largest_cell(int size, int64_t budget)
     size_t held;
     int i = 0;
 
-    pthread_mutex_lock(&pool_lock);
-    trim(0);
-    held = bytes_held();
-    pthread_mutex_unlock(&pool_lock);
-    while (i < (int)NCELL_SIZES &&
-           held + (size_t)size * tiara_arena_bytes(cell_sizes[i]) > (size_t)budget)
+    tiara_pool_clear();
+    held = tiara_pool_bytes();
+    while (
+        i < NCELL_SIZES && held + (size_t)size * tiara_arena_bytes(cell_sizes[i]) > (size_t)budget)
         i++;
     return i;
 }
 
+/* For the processes of the own node, without an arena. */
 static struct tiara_pool_entry *entry_new(
-    const struct tiara_comm *c, const struct tiara_boot *boot, const uint64_t *key, int size)
+    const struct tiara_comm *c, const struct tiara_boot *boot, bool exclusive)
 {
+    int node = c->layout.node_of[c->rank], size = tiara_layout_local_size(&c->layout, node);
     struct tiara_pool_entry *e = tiara_alloc(1, sizeof(*e));
 
     if (!e)
         return NULL;
+    e->id = c->id;
+    e->exclusive = exclusive;
+    e->size = size;
     e->key = tiara_alloc((size_t)size, sizeof(*e->key));
     e->world_rank = tiara_alloc((size_t)size, sizeof(*e->world_rank));
     if (!e->key || !e->world_rank) {
         entry_free(e);
         return NULL;
     }
-    memcpy(e->key, key, (size_t)size * sizeof(*key));
-    for (int i = 0; i < size; i++)
-        e->world_rank[i] =
-            boot[tiara_layout_rank(&c->layout, c->layout.node_of[c->rank], i)].world_rank;
-    e->size = size;
+    for (int i = 0; i < size; i++) {
+        const struct tiara_boot *b = &boot[tiara_layout_rank(&c->layout, node, i)];
+
+        e->key[i] = b->topo.process;
+        e->world_rank[i] = b->world_rank;
+    }
     return e;
 }
 
@@ -170,17 +252,10 @@ static void use(struct tiara_comm *c, struct tiara_pool_entry *e)
 
 /* Makes a new arena with cells of at most cell_sizes[@from]; leaves c->arena NULL when there is no
  * way. */
-static enum tiara_err make(
-    struct tiara_comm *c, struct tiara_pool_entry *e, int from, bool exclusive)
+static enum tiara_err make(struct tiara_comm *c, struct tiara_pool_entry *e, int from)
 {
-    struct tiara_node_memory memory = {.c = c, .arena = &e->arena};
-    enum tiara_err err = TIARA_ERR_NOSPACE;
+    enum tiara_err err = open_memory(c, e, from);
 
-    e->id = c->id;
-    e->exclusive = exclusive;
-    if (from < (int)NCELL_SIZES)
-        err = tiara_node_memory_open(&memory, &cell_sizes[from], (int)NCELL_SIZES - from);
-    e->cma = memory.cma;
     if (err != TIARA_OK) {
         if (c->rank == 0 && c->config.shm != TIARA_SHM_OFF && !c->twin)
             tiara_warn("no shared memory on the nodes of a communicator of %d ranks; its calls go "
@@ -214,7 +289,7 @@ static uint64_t word_of(const struct tiara_pool_entry *found, int largest)
 {
     uint64_t id = found ? found->id & ID_MASK : 0, word = id | (~id & ID_MASK) << ID_BITS;
 
-    for (int i = largest; i < (int)NCELL_SIZES; i++)
+    for (int i = largest; i < NCELL_SIZES; i++)
         word |= (uint64_t)1 << (2 * ID_BITS + i);
     return word;
 }
@@ -231,52 +306,43 @@ static int largest_of(uint64_t word)
 {
     int i = 0;
 
-    while (i < (int)NCELL_SIZES && !(word >> (2 * ID_BITS + i) & 1))
+    while (i < NCELL_SIZES && !(word >> (2 * ID_BITS + i) & 1))
         i++;
     return i;
 }
 
 enum tiara_err tiara_pool_take(struct tiara_comm *c, const struct tiara_boot *boot)
 {
-    int node = c->layout.node_of[c->rank], size = tiara_layout_local_size(&c->layout, node);
-    uint64_t *key = tiara_alloc((size_t)size, sizeof(*key));
-    struct tiara_pool_entry *found = NULL, *fresh = NULL;
+    bool on = c->config.shm != TIARA_SHM_OFF, exclusive = c->twin;
+    struct tiara_pool_entry *found = NULL, *fresh;
     int largest = NCELL_SIZES;
-    bool exclusive = c->twin;
     uint64_t all;
     enum tiara_err err;
 
-    for (int i = 0; key && i < size; i++)
-        key[i] = boot[tiara_layout_rank(&c->layout, node, i)].topo.process;
     for (int i = 0; i < c->size; i++)
         exclusive |= boot[i].threads == MPI_THREAD_MULTIPLE;
+    fresh = entry_new(c, boot, exclusive);
     pthread_mutex_lock(&pool_lock);
-    found = key && !exclusive && c->config.shm != TIARA_SHM_OFF ? find(key, size) : NULL;
+    if (fresh && !exclusive && on)
+        found = find(fresh);
     if (found)
         found->refs++;
     pthread_mutex_unlock(&pool_lock);
-    fresh = key ? entry_new(c, boot, key, size) : NULL;
-    if (fresh && c->config.shm != TIARA_SHM_OFF)
-        largest = found ? 0 : largest_cell(size, c->config.shm_budget);
-    if (c->small_only && largest < (int)NCELL_SIZES - 1)
-        largest = (int)NCELL_SIZES - 1;
+    if (fresh && on)
+        largest = found ? 0 : largest_cell(fresh->size, c->config.shm_budget);
+    if (c->small_only && largest < NCELL_SIZES - 1)
+        largest = NCELL_SIZES - 1;
     err = tiara_agree_setup(c->comm, word_of(found, largest), &all);
     if (err == TIARA_OK && is_same_id(all)) {
         use(c, found);
         found = NULL;
     } else if (err == TIARA_OK && fresh) {
-        err = make(c, fresh, largest_of(all), exclusive);
+        err = make(c, fresh, largest_of(all));
         fresh = NULL;
     }
     if (found)
         tiara_pool_give(found);
     if (fresh)
         entry_free(fresh);
-    tiara_free(key);
     return err;
-}
-
-void *tiara_pool_getter(const struct tiara_pool_entry *e)
-{
-    return e ? e->cma : NULL;
 }

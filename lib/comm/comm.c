@@ -57,17 +57,26 @@ static void forget_last(void)
     tiara_store_relaxed(&generation, tiara_load_relaxed(&generation) + 1);
 }
 
-static void state_free(struct tiara_comm *c)
+/* True when @c was in the list. */
+static bool unlist(const struct tiara_comm *c)
 {
     struct tiara_comm **at;
+    bool found;
 
     pthread_mutex_lock(&states_lock);
     for (at = &states; *at && *at != c; at = &(*at)->next)
         ;
-    if (*at)
+    found = *at != NULL;
+    if (found)
         *at = c->next;
     forget_last();
     pthread_mutex_unlock(&states_lock);
+    return found;
+}
+
+/* It is in no list. */
+static void state_free(struct tiara_comm *c)
+{
     fini(c);
     tiara_plan_free_all(c);
     tiara_exec_fini(&c->exec);
@@ -87,17 +96,11 @@ static void state_free(struct tiara_comm *c)
 
 static int delete_state(MPI_Comm comm, int keyval, void *value, void *extra)
 {
-    struct tiara_comm *c;
-
     (void)comm;
     (void)keyval;
     (void)extra;
-    pthread_mutex_lock(&states_lock);
-    for (c = states; c && c != value; c = c->next)
-        ;
-    pthread_mutex_unlock(&states_lock);
-    if (c)
-        state_free(c);
+    if (unlist(value))
+        state_free(value);
     return MPI_SUCCESS;
 }
 
@@ -105,8 +108,10 @@ static int delete_state(MPI_Comm comm, int keyval, void *value, void *extra)
  * after that of the state had run. Attributes that stay behind name states that are no more. */
 void tiara_comm_close(void)
 {
-    while (states)
-        state_free(states);
+    for (struct tiara_comm *c = states; c; c = states) {
+        unlist(c);
+        state_free(c);
+    }
     PMPI_Comm_free_keyval(&state_keyval);
     PMPI_Comm_free_keyval(&wanted_keyval);
 }

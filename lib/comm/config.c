@@ -11,7 +11,6 @@
 #include "xport/xport.h"
 #include <mpi.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <string.h>
 
 static struct tiara_config config;
@@ -19,47 +18,48 @@ static int layout_node;
 static struct tiara_trace *trace;
 static pthread_once_t config_once = PTHREAD_ONCE_INIT;
 
-/* Index of @name among the algorithms that have one of @flags; -1 for "auto", which also stands in
- * for unknown names. */
-static int find_algo(enum tiara_env var, unsigned flags)
-{
-    const char *name = tiara_env_text(var);
-    char allowed[256] = "";
+/* The name of row @i of a table, NULL behind its end; of a row that cannot be chosen, "". */
+typedef const char *(*name_fn)(int i);
 
-    if (strcmp(name, "auto") == 0)
-        return -1;
-    for (int i = 0; tiara_algo_table[i]; i++) {
-        if (!(tiara_algo_table[i]->flags & flags))
-            continue;
-        if (strcmp(tiara_algo_table[i]->name, name) == 0)
-            return i;
-        snprintf(allowed + strlen(allowed), sizeof(allowed) - strlen(allowed), " %s",
-            tiara_algo_table[i]->name);
-    }
-    tiara_error("%s is \"%s\": allowed are auto%s%s; auto is used", tiara_env_row(var)->name, name,
-        var == TIARA_ENV_ALGO ? " mpi" : "", allowed);
-    return -1;
+static const char *algo_name(int i)
+{
+    return tiara_algo_table[i] ? tiara_algo_table[i]->name : NULL;
 }
 
-/* Index of the transport that TIARA_NET names; -1 for "auto", which also stands in for unknown
- * names. */
-static int find_net(void)
+static const char *flat_algo_name(int i)
+{
+    const struct tiara_algo *algo = tiara_algo_table[i];
+
+    return !algo || algo->flags & TIARA_ALGO_FLAT ? algo_name(i) : "";
+}
+
+static const char *net_name(int i)
 {
     const unsigned needed = TIARA_XPORT_MESSAGE | TIARA_XPORT_PROCESSES;
-    const char *name = tiara_env_text(TIARA_ENV_NET);
+    const struct tiara_xport *row = tiara_xport_table[i];
+
+    if (!row)
+        return NULL;
+    return (row->flags & needed) == needed ? row->name : "";
+}
+
+/* Index of the row that @var names; -1 for "auto", which also stands in for unknown names. */
+static int find_row(enum tiara_env var, name_fn name_of)
+{
+    const char *asked = tiara_env_text(var), *name;
     char names[256] = "";
     struct tiara_text allowed = {names, sizeof(names), 0};
 
-    if (strcmp(name, "auto") == 0)
+    if (strcmp(asked, "auto") == 0)
         return -1;
-    for (int i = 0; tiara_xport_table[i]; i++) {
-        if ((tiara_xport_table[i]->flags & needed) != needed)
-            continue;
-        if (strcmp(tiara_xport_table[i]->name, name) == 0)
+    for (int i = 0; (name = name_of(i)); i++) {
+        if (*name && strcmp(name, asked) == 0)
             return i;
-        tiara_text_add(&allowed, " %s", tiara_xport_table[i]->name);
+        if (*name)
+            tiara_text_add(&allowed, " %s", name);
     }
-    tiara_error("TIARA_NET is \"%s\": allowed are auto%s; auto is used", name, names);
+    tiara_error("%s is \"%s\": allowed are auto%s%s; auto is used", tiara_env_row(var)->name, asked,
+        var == TIARA_ENV_ALGO ? " mpi" : "", names);
     return -1;
 }
 
@@ -114,9 +114,9 @@ static void read_config(void)
     if (strcmp(tiara_env_text(TIARA_ENV_ALGO), "mpi") == 0)
         config.algo = -2;
     else
-        config.algo = find_algo(TIARA_ENV_ALGO, ~0u);
-    config.inter = find_algo(TIARA_ENV_INTER, TIARA_ALGO_FLAT);
-    config.net = find_net();
+        config.algo = find_row(TIARA_ENV_ALGO, algo_name);
+    config.inter = find_row(TIARA_ENV_INTER, flat_algo_name);
+    config.net = find_row(TIARA_ENV_NET, net_name);
     config.leaders = (int32_t)tiara_env_value(TIARA_ENV_LEADERS);
     config.slots = (int32_t)tiara_env_value(TIARA_ENV_SLOTS);
     config.spin = (int32_t)tiara_env_value(TIARA_ENV_SPIN);

@@ -19,7 +19,16 @@ struct tiara_config {
     int64_t warn_us, timeout_us;
 };
 
-/* Choices of TIARA_PROGRESS, in the table's order. */
+/* Choices of TIARA_SHM, TIARA_CMA and TIARA_PROGRESS, in the table's order. */
+enum tiara_shm_choice {
+    TIARA_SHM_AUTO,
+    TIARA_SHM_OFF
+};
+enum tiara_cma_choice {
+    TIARA_CMA_AUTO,
+    TIARA_CMA_ON,
+    TIARA_CMA_OFF
+};
 enum tiara_progress_choice {
     TIARA_PROGRESS_AUTO,
     TIARA_PROGRESS_THREAD,
