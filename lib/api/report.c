@@ -188,44 +188,43 @@ static void report_devices(struct tiara_text *t)
     const struct tiara_gpu *gpu = tiara_device_wake();
     char text[8192];
 
-    if (!gpu) {
-        tiara_text_add(t, "none: %s\n", tiara_device_why());
-        return;
-    }
-    gpu->describe(text, sizeof(text));
-    tiara_text_add(t, "%s", text);
+    if (gpu)
+        gpu->describe(text, sizeof(text));
+    tiara_text_add(t, gpu ? "%s" : "none: %s\n", gpu ? text : tiara_device_why());
+}
+
+static void report_environment(struct tiara_text *t)
+{
+    t->length = tiara_env_describe(t->text, t->size);
 }
 
 int TIARA_Report(int section, MPI_Comm comm, char *text, int size, int *length)
 {
-    struct tiara_text t;
+    static void (*const of_process[])(struct tiara_text * t) = {[TIARA_REPORT_BUILD] = report_build,
+        [TIARA_REPORT_CAPABILITIES] = report_capabilities,
+        [TIARA_REPORT_ENVIRONMENT] = report_environment,
+        [TIARA_REPORT_DEVICES] = report_devices};
     struct tiara_comm *c = NULL;
     struct tiara_config ignored;
+    struct tiara_text t;
     int rc = MPI_SUCCESS;
 
     if (size < 0 || section < TIARA_REPORT_BUILD || section > TIARA_REPORT_DEVICES)
         return tiara_below_raise_code(MPI_COMM_SELF, MPI_ERR_ARG);
-    if (section == TIARA_REPORT_LAYOUT || section == TIARA_REPORT_STATE) {
+    if (!of_process[section])
         c = tiara_process_get(comm, &rc);
-        if (rc != MPI_SUCCESS)
-            return rc;
-    }
+    if (rc != MPI_SUCCESS)
+        return rc;
     tiara_config_read(&ignored);
     t = (struct tiara_text){text, (size_t)size, 0};
-    if (section == TIARA_REPORT_BUILD)
-        report_build(&t);
-    else if ((section == TIARA_REPORT_LAYOUT || section == TIARA_REPORT_STATE) && !c)
+    if (of_process[section])
+        of_process[section](&t);
+    else if (!c)
         tiara_text_add(&t, "a rank has no memory for this communicator\n");
     else if (section == TIARA_REPORT_LAYOUT)
         report_layout(&t, c);
-    else if (section == TIARA_REPORT_CAPABILITIES)
-        report_capabilities(&t);
-    else if (section == TIARA_REPORT_STATE)
-        report_state(&t, c);
-    else if (section == TIARA_REPORT_DEVICES)
-        report_devices(&t);
     else
-        t.length = tiara_env_describe(text, (size_t)size);
+        report_state(&t, c);
     if (length)
         *length = (int)t.length;
     return MPI_SUCCESS;

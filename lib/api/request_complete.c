@@ -196,130 +196,117 @@ static int conclude_some(struct list *l, int indices[], MPI_Status *statuses)
     return failed ? raise_on(blame, MPI_ERR_IN_STATUS) : MPI_SUCCESS;
 }
 
-/* A count or a list that cannot be; the error is raised. */
-static int check_list(int count, const TIARA_Request requests[])
+/* ---- completing calls: with @flag a test, which says so there, else a wait ---- */
+
+/* A count or a list that cannot be is an error, which is raised. */
+static int seek(struct list *l, int count, TIARA_Request requests[], bool all, int *flag)
 {
+    *l = (struct list){.n = count, .requests = requests, .all = all};
     if (count < 0)
         return tiara_below_raise_code(MPI_COMM_SELF, MPI_ERR_COUNT);
     if (count > 0 && !requests)
         return tiara_below_raise_code(MPI_COMM_SELF, MPI_ERR_REQUEST);
+    if (flag)
+        *flag = test(l);
+    else
+        await(l);
     return MPI_SUCCESS;
 }
 
-/* ---- waiting ---- */
-
-int TIARA_Wait(TIARA_Request *request, MPI_Status *status)
+static int complete_one(TIARA_Request *request, int *flag, MPI_Status *status)
 {
-    struct list l = {.n = 1, .requests = request, .all = true};
-    int rc = check_list(1, request);
+    struct list l;
+    int rc = seek(&l, 1, request, true, flag);
 
     if (rc != MPI_SUCCESS)
         return rc;
-    await(&l);
-    if (l.active > 0)
+    if (l.over > 0)
         return conclude_one(request, status);
-    set_empty(status);
-    return MPI_SUCCESS;
-}
-
-int TIARA_Waitall(int count, TIARA_Request requests[], MPI_Status *statuses)
-{
-    struct list l = {.n = count, .requests = requests, .all = true};
-    int rc = check_list(count, requests);
-
-    if (rc != MPI_SUCCESS)
-        return rc;
-    await(&l);
-    return conclude_some(&l, NULL, statuses);
-}
-
-/* The end of waitany and testany: @l was looked at. */
-static int conclude_any(struct list *l, int *index, MPI_Status *status)
-{
-    if (l->first >= 0) {
-        *index = l->first;
-        return conclude_one(&l->requests[l->first], status);
-    }
-    *index = MPI_UNDEFINED;
-    if (l->active == 0)
+    if (l.active == 0)
         set_empty(status);
     return MPI_SUCCESS;
 }
 
-int TIARA_Waitany(int count, TIARA_Request requests[], int *index, MPI_Status *status)
+static int complete_all(int count, TIARA_Request requests[], int *flag, MPI_Status *statuses)
 {
-    struct list l = {.n = count, .requests = requests};
-    int rc = check_list(count, requests);
+    struct list l;
+    int rc = seek(&l, count, requests, true, flag);
+
+    if (rc != MPI_SUCCESS || (flag && !*flag))
+        return rc;
+    return conclude_some(&l, NULL, statuses);
+}
+
+static int complete_any(
+    int count, TIARA_Request requests[], int *index, int *flag, MPI_Status *status)
+{
+    struct list l;
+    int rc = seek(&l, count, requests, false, flag);
 
     if (rc != MPI_SUCCESS)
         return rc;
-    await(&l);
-    return conclude_any(&l, index, status);
+    *index = l.first >= 0 ? l.first : MPI_UNDEFINED;
+    if (l.first >= 0)
+        return conclude_one(&requests[l.first], status);
+    if (l.active == 0)
+        set_empty(status);
+    return MPI_SUCCESS;
+}
+
+static int complete_some(int count, TIARA_Request requests[], int *outcount, int indices[],
+    int *flag, MPI_Status *statuses)
+{
+    struct list l;
+    int rc = seek(&l, count, requests, false, flag);
+
+    if (rc != MPI_SUCCESS)
+        return rc;
+    *outcount = l.active > 0 ? l.over : MPI_UNDEFINED;
+    return l.over > 0 ? conclude_some(&l, indices, statuses) : MPI_SUCCESS;
+}
+
+int TIARA_Wait(TIARA_Request *request, MPI_Status *status)
+{
+    return complete_one(request, NULL, status);
+}
+
+int TIARA_Waitall(int count, TIARA_Request requests[], MPI_Status *statuses)
+{
+    return complete_all(count, requests, NULL, statuses);
+}
+
+int TIARA_Waitany(int count, TIARA_Request requests[], int *index, MPI_Status *status)
+{
+    return complete_any(count, requests, index, NULL, status);
 }
 
 int TIARA_Waitsome(
     int incount, TIARA_Request requests[], int *outcount, int indices[], MPI_Status *statuses)
 {
-    struct list l = {.n = incount, .requests = requests};
-    int rc = check_list(incount, requests);
-
-    if (rc != MPI_SUCCESS)
-        return rc;
-    await(&l);
-    *outcount = l.active > 0 ? l.over : MPI_UNDEFINED;
-    return l.active > 0 ? conclude_some(&l, indices, statuses) : MPI_SUCCESS;
+    return complete_some(incount, requests, outcount, indices, NULL, statuses);
 }
-
-/* ---- testing ---- */
 
 int TIARA_Test(TIARA_Request *request, int *flag, MPI_Status *status)
 {
-    struct list l = {.n = 1, .requests = request, .all = true};
-    int rc = check_list(1, request);
-
-    if (rc != MPI_SUCCESS)
-        return rc;
-    *flag = test(&l);
-    if (l.over > 0)
-        return conclude_one(request, status);
-    if (*flag)
-        set_empty(status);
-    return MPI_SUCCESS;
+    return complete_one(request, flag, status);
 }
 
 int TIARA_Testall(int count, TIARA_Request requests[], int *flag, MPI_Status *statuses)
 {
-    struct list l = {.n = count, .requests = requests, .all = true};
-    int rc = check_list(count, requests);
-
-    if (rc != MPI_SUCCESS)
-        return rc;
-    *flag = test(&l);
-    return *flag ? conclude_some(&l, NULL, statuses) : MPI_SUCCESS;
+    return complete_all(count, requests, flag, statuses);
 }
 
 int TIARA_Testany(int count, TIARA_Request requests[], int *index, int *flag, MPI_Status *status)
 {
-    struct list l = {.n = count, .requests = requests};
-    int rc = check_list(count, requests);
-
-    if (rc != MPI_SUCCESS)
-        return rc;
-    *flag = test(&l);
-    return conclude_any(&l, index, status);
+    return complete_any(count, requests, index, flag, status);
 }
 
 int TIARA_Testsome(
     int incount, TIARA_Request requests[], int *outcount, int indices[], MPI_Status *statuses)
 {
-    struct list l = {.n = incount, .requests = requests};
-    int rc = check_list(incount, requests);
+    int flag;
 
-    if (rc != MPI_SUCCESS)
-        return rc;
-    test(&l);
-    *outcount = l.active > 0 ? l.over : MPI_UNDEFINED;
-    return l.over > 0 ? conclude_some(&l, indices, statuses) : MPI_SUCCESS;
+    return complete_some(incount, requests, outcount, indices, &flag, statuses);
 }
 
 int TIARA_Request_get_status(TIARA_Request request, int *flag, MPI_Status *status)

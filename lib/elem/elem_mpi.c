@@ -13,6 +13,7 @@
 #include "elem/elem_mpi.h"
 #include "base/alloc.h"
 #include "base/log.h"
+#include "elem/pack.h"
 #include <limits.h>
 #include <string.h>
 
@@ -27,35 +28,24 @@ static char *typed(const struct tiara_elem_mpi *m, char *scratch)
     return scratch - m->true_lb;
 }
 
-/* Lays out @n dense elements at @from as operands at @to. */
-static enum tiara_err lay_out(const struct tiara_elem_mpi *m, char *to, const char *from, size_t n)
+/* Moves @n elements between @scratch, where they lie as operands, and their dense form. */
+static enum tiara_err move(
+    const struct tiara_elem_mpi *m, char *scratch, char *dense, size_t n, bool lay_out)
 {
-    size_t bytes = n * m->redop.elem_size;
-    int position = 0;
+    size_t size = m->redop.elem_size;
 
-    if (!m->packed) {
-        memcpy(to, from, bytes);
-        return TIARA_OK;
-    }
-    return PMPI_Unpack(from, (int)bytes, &position, typed(m, to), (int)n, m->type, MPI_COMM_SELF) ==
-                   MPI_SUCCESS
-               ? TIARA_OK
-               : TIARA_ERR_MPI;
+    if (m->packed)
+        return tiara_pack(typed(m, scratch), m->extent, size, n, m->type, dense, lay_out) ==
+                       MPI_SUCCESS
+                   ? TIARA_OK
+                   : TIARA_ERR_MPI;
+    memcpy(lay_out ? scratch : dense, lay_out ? dense : scratch, n * size);
+    return TIARA_OK;
 }
 
-static enum tiara_err bring_back(const struct tiara_elem_mpi *m, char *to, char *from, size_t n)
+static enum tiara_err lay_out(const struct tiara_elem_mpi *m, char *to, const char *from, size_t n)
 {
-    size_t bytes = n * m->redop.elem_size;
-    int position = 0;
-
-    if (!m->packed) {
-        memcpy(to, from, bytes);
-        return TIARA_OK;
-    }
-    return PMPI_Pack(typed(m, from), (int)n, m->type, to, (int)bytes, &position, MPI_COMM_SELF) ==
-                   MPI_SUCCESS
-               ? TIARA_OK
-               : TIARA_ERR_MPI;
+    return move(m, to, (char *)(uintptr_t)from, n, true);
 }
 
 static enum tiara_err fold_piece(
@@ -74,7 +64,7 @@ static enum tiara_err fold_piece(
         acc = next;
         next = swap;
     }
-    return err == TIARA_OK ? bring_back(m, dst + skip, acc, n) : err;
+    return err == TIARA_OK ? move(m, acc, dst + skip, n, false) : err;
 }
 
 static enum tiara_err fold_mpi(
