@@ -8,6 +8,7 @@
  * blocking calls with data, in which MPI waits as well.
  */
 #include "base/alloc.h"
+#include "base/log.h"
 #include "pmpi/engine_priv.h"
 #include <limits.h>
 #include <pthread.h>
@@ -34,13 +35,52 @@ static void forget_last(void)
     pthread_mutex_unlock(&lock);
 }
 
+/* For a rank that has no memory for more: one without a state would count no calls, and so decide
+ * otherwise than the others. */
+#define NSPARE 32
+static struct {
+    struct tiara_engine_comm state;
+    bool taken; /* lock */
+} spares[NSPARE];
+
+/* An empty state; NULL: even the spare ones are taken. */
+static struct tiara_engine_comm *state_take(void)
+{
+    struct tiara_engine_comm *c = tiara_alloc(1, sizeof(*c));
+
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < NSPARE && !c; i++) {
+        if (spares[i].taken)
+            continue;
+        spares[i].taken = true;
+        c = &spares[i].state;
+        *c = (struct tiara_engine_comm){0};
+    }
+    pthread_mutex_unlock(&lock);
+    return c;
+}
+
+static void state_give(struct tiara_engine_comm *c)
+{
+    bool is_spare = false;
+
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < NSPARE && !is_spare; i++) {
+        is_spare = c == &spares[i].state;
+        spares[i].taken &= !is_spare;
+    }
+    pthread_mutex_unlock(&lock);
+    if (!is_spare)
+        tiara_free(c);
+}
+
 static int delete_state(MPI_Comm comm, int key, void *value, void *extra)
 {
     (void)comm;
     (void)key;
     (void)extra;
     forget_last();
-    tiara_free(value);
+    state_give(value);
     return MPI_SUCCESS;
 }
 
@@ -88,11 +128,14 @@ static enum tiara_engine_stage stage_of(const struct tiara_engine_comm *c)
 
 static struct tiara_engine_comm *make(MPI_Comm comm)
 {
-    struct tiara_engine_comm *c = tiara_alloc(1, sizeof(*c));
+    struct tiara_engine_comm *c = state_take();
     int inter = 0;
 
-    if (!c)
-        return NULL;
+    if (!c) {
+        tiara_error(
+            "no memory to count the calls on a communicator, which all ranks must do alike");
+        PMPI_Abort(comm, MPI_ERR_NO_MEM);
+    }
     PMPI_Comm_test_inter(comm, &inter);
     PMPI_Comm_size(comm, &c->size);
     PMPI_Comm_rank(comm, &c->rank);
@@ -104,7 +147,7 @@ static struct tiara_engine_comm *make(MPI_Comm comm)
         c->always = TIARA_FATE_FOREIGN;
     c->stage = stage_of(c);
     if (PMPI_Comm_set_attr(comm, keyval, c) != MPI_SUCCESS) {
-        tiara_free(c);
+        state_give(c);
         return NULL;
     }
     return c;
