@@ -194,6 +194,26 @@ static int prepare_persistent(
     return rc;
 }
 
+/* The other ranks wait for this one's part, whatever becomes of its request: so the operation ends
+ * here. A persistent one is no use without. */
+static int start_without_memory(const struct tiara_engine_args *a, MPI_Request *request)
+{
+    TIARA_Request tiara = TIARA_REQUEST_NULL;
+    int rc;
+
+    *request = MPI_REQUEST_NULL;
+    if (a->kind == TIARA_KIND_IALLREDUCE) {
+        rc = TIARA_Iallreduce_c(a->sendbuf, a->recvbuf, a->count, a->type, a->op, a->comm, &tiara);
+        return rc == MPI_SUCCESS ? TIARA_Wait(&tiara, MPI_STATUS_IGNORE) : rc;
+    }
+    rc = TIARA_Allreduce_init_c(
+        a->sendbuf, a->recvbuf, a->count, a->type, a->op, a->comm, a->info, &tiara);
+    if (rc != MPI_SUCCESS)
+        return rc;
+    TIARA_Request_free(&tiara);
+    return tiara_engine_raise(a->comm, MPI_ERR_NO_MEM);
+}
+
 int tiara_engine_start(const struct tiara_engine_args *a, MPI_Request *request)
 {
     struct tiara_engine_request *r = tiara_alloc(1, sizeof(*r));
@@ -201,7 +221,7 @@ int tiara_engine_start(const struct tiara_engine_args *a, MPI_Request *request)
     int rc;
 
     if (!r)
-        return tiara_engine_raise(a->comm, MPI_ERR_NO_MEM);
+        return start_without_memory(a, request);
     r->persistent = a->kind == TIARA_KIND_ALLREDUCE_INIT;
     r->active = !r->persistent;
     if (r->persistent)
