@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "call/proxy.h"
 #include "call/stage.h"
+#include "call/way.h"
 #include "comm/agree.h"
 #include "comm/plan_cache.h"
 #include "kernels/kernels.h"
@@ -104,21 +105,28 @@ enum tiara_err tiara_on_device_classify(const struct tiara_comm *c, struct tiara
 /* ---- elements that kernels know ---- */
 
 /* Whether kernels can combine the call's elements. The same on all ranks. */
-static bool kernels_know(
-    const struct tiara_comm *c, const struct tiara_call *call, struct tiara_gpu_call *g)
+static bool kernels_know(const struct tiara_comm *c, const struct tiara_call *call)
 {
-    *g = (struct tiara_gpu_call){.type = TIARA_TYPE_U8, .oper = -1};
     if (call->coll == TIARA_COLL_ALLGATHER)
         return true;
     if (call->elem.type < 0 || call->elem.oper < 0 || call->elem.type >= TIARA_NGPU_TYPE)
         return false;
     /* The strict order rounds after every operand, kernels after every fold. */
-    if (c->facts.reproducible && tiara_elem_is_small_float(&call->elem))
-        return false;
-    g->type = call->elem.type;
-    g->oper = call->elem.oper == TIARA_NOPER ? TIARA_OPER_SUM : call->elem.oper;
-    g->finish_ranks = call->elem.oper == TIARA_NOPER ? c->size : 0;
-    return true;
+    return !(c->facts.reproducible && tiara_elem_is_small_float(&call->elem));
+}
+
+static void tell_kernels(struct tiara_task *t)
+{
+    const struct tiara_comm *c = t->c;
+    const struct tiara_elem *e = &t->call->elem;
+    struct tiara_gpu_call *g = &t->gpu;
+    bool moves = t->call->coll == TIARA_COLL_ALLGATHER, avg = e->oper == TIARA_NOPER;
+
+    g->type = moves ? TIARA_TYPE_U8 : e->type;
+    g->oper = moves ? -1 : avg ? TIARA_OPER_SUM : e->oper;
+    g->finish_ranks = !moves && avg ? c->size : 0;
+    g->direct = c->device.direct && c->exec.net && c->exec.net->flags & TIARA_XPORT_BELOW;
+    g->share = t->choice.opts.single_copy;
 }
 
 /* ---- the node's GPUs ---- */
@@ -189,53 +197,69 @@ static enum tiara_err agree(
 /* ---- a call on the GPUs ---- */
 
 /* Whether this call could be on the GPUs, as far as all ranks know alike. */
-static bool is_possible(
-    const struct tiara_comm *c, const struct tiara_call *call, struct tiara_gpu_call *g)
+static bool is_possible(const struct tiara_comm *c, const struct tiara_call *call)
 {
     const struct tiara_comm_device *d = &c->device;
 
     return d->possible && !d->refused && c->arena && c->layout.max_local <= TIARA_GPU_NODE_MAX &&
-           kernels_know(c, call, g);
+           kernels_know(c, call);
 }
 
-static void choose(const struct tiara_comm *c, const struct tiara_call *call, bool share,
-    struct tiara_tune_choice *choice)
+static enum tiara_err device_start(struct tiara_task *t)
 {
-    tiara_call_choose(c, call, share ? TIARA_ON_DEVICE : TIARA_ON_DEVICE_UNSHARED, choice);
-}
-
-enum tiara_err tiara_on_device_run_choice(
-    struct tiara_comm *c, struct tiara_call *call, const struct tiara_tune_choice *choice)
-{
-    struct tiara_exec_call x = tiara_call_exec(c, call, choice);
-    struct tiara_gpu_call g;
+    struct tiara_comm *c = t->c;
     enum tiara_err err = TIARA_OK;
 
-    if (!kernels_know(c, call, &g))
-        return TIARA_ERR_UNSUPPORTED;
-    g.direct = c->device.direct && c->exec.net && c->exec.net->flags & TIARA_XPORT_BELOW;
-    g.share = choice->opts.single_copy;
-    tiara_call_begin(c, call);
-    tiara_arena_publish(c->arena, 0);
-    if (choice->path == TIARA_PATH_PLAN)
-        err = tiara_plan_get(c, choice, TIARA_PLAN_DEVICE, &x.plan);
+    t->exec = tiara_call_exec(c, t->call, &t->choice);
+    tell_kernels(t);
+    if (!t->gpu.in_stream) {
+        tiara_call_begin(c, t->call);
+        tiara_arena_publish(c->arena, 0);
+    }
+    if (t->choice.path == TIARA_PATH_PLAN)
+        err = tiara_plan_get(c, &t->choice, TIARA_PLAN_DEVICE, &t->exec.plan);
     if (err == TIARA_OK)
-        err = tiara_device()->node->run(c->device.node, &c->exec, &x, &g);
-    /* Exchanges within may have counted as calls of the arena: whatever comes next begins anew, on
-     * all ranks. */
-    call->begun = false;
+        err = tiara_device()->node->start(c->device.node, &c->exec, &t->exec, &t->gpu);
+    c->calls[TIARA_COUNT_DEVICE] += t->gpu.in_stream && err == TIARA_OK;
+    if (err != TIARA_OK)
+        t->call->begun = false;
     return err;
 }
 
-enum tiara_err tiara_on_device_run(struct tiara_comm *c, struct tiara_call *call, bool *done_out)
+static bool device_poll(struct tiara_task *t, struct tiara_wait_on *on, enum tiara_err *err_out)
+{
+    bool over = false;
+
+    on->word = NULL;
+    *err_out = tiara_device()->node->poll(t->c->device.node, &t->moved, &over);
+    return over || *err_out != TIARA_OK;
+}
+
+static enum tiara_err device_finish(struct tiara_task *t, enum tiara_err err)
+{
+    err = tiara_device()->node->finish(t->c->device.node, err);
+    t->c->calls[TIARA_COUNT_DEVICE] += err == TIARA_OK;
+    /* Exchanges within may have counted as calls of the arena: whatever comes next begins anew, on
+     * all ranks. */
+    t->call->begun = false;
+    return err;
+}
+
+const struct tiara_way tiara_way_device = {
+    .name = "device",
+    .start = device_start,
+    .poll = device_poll,
+    .finish = device_finish,
+};
+
+enum tiara_err tiara_on_device_choose(
+    struct tiara_comm *c, struct tiara_call *call, struct tiara_tune_choice *choice)
 {
     struct tiara_comm_device *d = &c->device;
-    struct tiara_tune_choice choice;
-    struct tiara_gpu_call g;
     bool all, mine;
     enum tiara_err err = TIARA_OK;
 
-    *done_out = false;
+    choice->path = TIARA_PATH_MPI;
     if (c->ncalls >= d->next_agreement) {
         d->next_agreement = 2 * c->ncalls;
         if (!d->ready && !d->refused) {
@@ -248,7 +272,7 @@ enum tiara_err tiara_on_device_run(struct tiara_comm *c, struct tiara_call *call
             call->begun = false;
         }
     }
-    if (!d->ready || !is_possible(c, call, &g))
+    if (!d->ready || !is_possible(c, call))
         return TIARA_OK;
     tiara_call_begin(c, call);
     mine = call->device_in && call->device_out && call->ordinal >= 0 &&
@@ -261,23 +285,8 @@ enum tiara_err tiara_on_device_run(struct tiara_comm *c, struct tiara_call *call
         err = open_node(c, call->ordinal);
     if (err != TIARA_OK || d->refused)
         return err;
-    choose(c, call, true, &choice);
-    if (choice.path == TIARA_PATH_MPI)
-        return TIARA_OK;
-    err = tiara_on_device_run_choice(c, call, &choice);
-    if (err == TIARA_ERR_UNSUPPORTED && choice.opts.single_copy) {
-        /* Agreed: a buffer cannot be mapped. */
-        choose(c, call, false, &choice);
-        err = tiara_on_device_run_choice(c, call, &choice);
-    }
-    if (err == TIARA_ERR_UNSUPPORTED) {
-        /* Agreed: a rank could not prepare the plan. */
-        d->refused = true;
-        return TIARA_OK;
-    }
-    *done_out = err == TIARA_OK;
-    c->calls[TIARA_COUNT_DEVICE] += *done_out;
-    return err;
+    tiara_call_choose(c, call, TIARA_ON_DEVICE, choice);
+    return TIARA_OK;
 }
 
 /* ---- in a stream ---- */
@@ -303,10 +312,9 @@ enum tiara_err tiara_on_device_prepare(struct tiara_comm *c, struct tiara_call *
 {
     struct tiara_comm_device *d = &c->device;
     const struct tiara_plan *plan;
-    struct tiara_gpu_call g;
     enum tiara_err err = TIARA_OK;
 
-    if (!is_possible(c, call, &g) || (!d->node && !may_set_up))
+    if (!is_possible(c, call) || (!d->node && !may_set_up))
         return TIARA_OK;
     if (!d->node) {
         err = tiara_proxy_drain(c);
@@ -315,7 +323,7 @@ enum tiara_err tiara_on_device_prepare(struct tiara_comm *c, struct tiara_call *
         if (err != TIARA_OK || !d->ready || d->refused)
             return err == TIARA_ERR_UNSUPPORTED ? TIARA_OK : err;
     }
-    choose(c, call, false, choice);
+    tiara_call_choose(c, call, TIARA_ON_DEVICE_UNSHARED, choice);
     if (choice->path == TIARA_PATH_PLAN && !tiara_plan_is_cached(c, choice, TIARA_PLAN_DEVICE)) {
         if (may_set_up) {
             err = tiara_proxy_drain(c);
@@ -330,22 +338,5 @@ enum tiara_err tiara_on_device_prepare(struct tiara_comm *c, struct tiara_call *
             err = TIARA_OK;
         }
     }
-    return err;
-}
-
-enum tiara_err tiara_on_device_enqueue(struct tiara_comm *c, const struct tiara_call *call,
-    const struct tiara_tune_choice *choice, void *stream)
-{
-    struct tiara_exec_call x = tiara_call_exec(c, call, choice);
-    struct tiara_gpu_call g;
-    enum tiara_err err = TIARA_OK;
-
-    if (!kernels_know(c, call, &g))
-        return TIARA_ERR_UNSUPPORTED;
-    if (choice->path == TIARA_PATH_PLAN)
-        err = tiara_plan_get(c, choice, TIARA_PLAN_DEVICE, &x.plan);
-    if (err == TIARA_OK)
-        err = tiara_device()->node->enqueue(c->device.node, &c->exec, &x, &g, stream);
-    c->calls[TIARA_COUNT_DEVICE] += err == TIARA_OK;
     return err;
 }

@@ -14,25 +14,18 @@ TIARA_MUST_USE enum tiara_err tiara_on_device_classify(
     const struct tiara_comm *c, struct tiara_call *call);
 
 /*
- * Runs @call on the GPUs if it can be on all ranks; *done_out says whether. Otherwise nothing has
- * happened, and the host path is next, on all ranks.
- * Collective. Errors: those of tiara_gpu_node_ops.run, and of the exchanges.
+ * What GPUs would do with @call, if it can be theirs on all ranks; else the path is MPI, nothing
+ * has happened, and the host is next, on all ranks. Collective, as far as it has to be.
+ * Errors: those of the exchanges.
  */
-TIARA_MUST_USE enum tiara_err tiara_on_device_run(
-    struct tiara_comm *c, struct tiara_call *call, bool *done_out);
-
+TIARA_MUST_USE enum tiara_err tiara_on_device_choose(
+    struct tiara_comm *c, struct tiara_call *call, struct tiara_tune_choice *choice_out);
 /*
- * What GPUs would do with @call in a stream: path MPI when they cannot. @may_set_up: takes the
- * steps that need the other ranks, collective then; they are needed on all ranks or none. Errors:
- * as tiara_on_device_run.
+ * The same for a call in a stream. @may_set_up: takes the steps that need the other ranks; they are
+ * needed on all ranks or none.
  */
 TIARA_MUST_USE enum tiara_err tiara_on_device_prepare(struct tiara_comm *c, struct tiara_call *call,
     bool may_set_up, struct tiara_tune_choice *choice_out);
-/* The prepared call, now; or in @stream, on one node. */
-TIARA_MUST_USE enum tiara_err tiara_on_device_run_choice(
-    struct tiara_comm *c, struct tiara_call *call, const struct tiara_tune_choice *choice);
-TIARA_MUST_USE enum tiara_err tiara_on_device_enqueue(struct tiara_comm *c,
-    const struct tiara_call *call, const struct tiara_tune_choice *choice, void *stream);
 /* @c is freed: ends what it has on GPUs, calls in streams first. */
 void tiara_on_device_fini(struct tiara_comm *c);
 

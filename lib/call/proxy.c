@@ -99,7 +99,7 @@ static enum tiara_err look_back(struct tiara_comm *c, bool all)
 {
     struct tiara_proxy *p = c->device.proxy;
     enum tiara_err err = TIARA_OK;
-    bool idle;
+    bool moved, idle;
 
     if (all)
         tiara_proxy_rest(c);
@@ -110,7 +110,7 @@ static enum tiara_err look_back(struct tiara_comm *c, bool all)
         pthread_mutex_unlock(&p->lock);
     }
     if (err == TIARA_OK && c->device.enqueued)
-        err = tiara_device()->node->poll(c->device.node, &idle);
+        err = tiara_device()->node->poll(c->device.node, &moved, &idle);
     return err;
 }
 

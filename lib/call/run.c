@@ -32,8 +32,7 @@ static bool is_over(void *arg, struct tiara_wait_on *on)
     return false;
 }
 
-/* Start, wait, finish. */
-static enum tiara_err drive(struct tiara_task *t)
+enum tiara_err tiara_run_task(struct tiara_task *t)
 {
     struct poll_arg p = {t, TIARA_OK};
     enum tiara_err err = t->way->start(t);
@@ -62,7 +61,7 @@ static enum tiara_err scatter_by_allreduce(struct tiara_comm *c, struct tiara_ca
     tiara_call_choose(c, &whole, TIARA_ON_HOST, &t.choice);
     t.way = tiara_way_of(&t.choice, false);
     if (whole.out)
-        err = t.way ? drive(&t) : TIARA_ERR_UNSUPPORTED;
+        err = t.way ? tiara_run_task(&t) : TIARA_ERR_UNSUPPORTED;
     if (err == TIARA_OK && call->device_out)
         err = tiara_stage_copy(c, call->out, mine, bytes, true);
     else if (err == TIARA_OK)
@@ -83,10 +82,32 @@ static enum tiara_err run_host(struct tiara_comm *c, struct tiara_call *call, en
     tiara_call_choose(c, call, TIARA_ON_HOST, &t.choice);
     t.way = tiara_way_of(&t.choice, false);
     if (t.way)
-        return mine == TIARA_OK ? drive(&t) : mine;
+        return mine == TIARA_OK ? tiara_run_task(&t) : mine;
     if (c->facts.reproducible && tiara_comm_serves(c) && call->coll == TIARA_COLL_REDUCE_SCATTER)
         return mine == TIARA_OK ? scatter_by_allreduce(c, call) : mine;
     return TIARA_ERR_UNSUPPORTED;
+}
+
+/* By the GPUs, if they can; *done_out says whether. */
+static enum tiara_err run_on_device(struct tiara_comm *c, struct tiara_call *call, bool *done_out)
+{
+    struct tiara_task t = {.c = c, .call = call, .way = &tiara_way_device};
+    enum tiara_err err = tiara_on_device_choose(c, call, &t.choice);
+
+    if (err != TIARA_OK || t.choice.path == TIARA_PATH_MPI)
+        return err;
+    err = tiara_run_task(&t);
+    if (err == TIARA_ERR_UNSUPPORTED && t.choice.opts.single_copy) {
+        /* Agreed: a buffer cannot be mapped. */
+        tiara_call_choose(c, call, TIARA_ON_DEVICE_UNSHARED, &t.choice);
+        err = tiara_run_task(&t);
+    }
+    *done_out = err == TIARA_OK;
+    if (err != TIARA_ERR_UNSUPPORTED)
+        return err;
+    /* Agreed: a rank could not prepare the plan. */
+    c->device.refused = true;
+    return TIARA_OK;
 }
 
 /*
@@ -107,7 +128,7 @@ static enum tiara_err run_dense(struct tiara_comm *c, struct tiara_call *call, e
         if (err == TIARA_OK && mine == TIARA_OK)
             err = tiara_on_device_classify(c, call);
         if (err == TIARA_OK)
-            err = tiara_on_device_run(c, call, &done);
+            err = run_on_device(c, call, &done);
     }
     if (err == TIARA_OK && !done)
         err = run_host(c, call, mine);

@@ -19,6 +19,7 @@
 #include "call/on_device.h"
 #include "call/proxy.h"
 #include "call/run.h"
+#include "call/way.h"
 #include "comm/watch.h"
 
 /* ---- gates ---- */
@@ -54,12 +55,13 @@ static enum tiara_err await_gate(void *gate)
  * that it cannot be done. */
 static enum tiara_err run_behind_gate(struct tiara_comm *c, struct tiara_proxied *p)
 {
+    struct tiara_task t = {.c = c, .call = &p->call, .choice = p->choice, .way = &tiara_way_device};
     enum tiara_err err = await_gate(p->gate);
 
     if (err == TIARA_OK && !tiara_comm_serves(c))
         err = TIARA_ERR_PEER;
     if (err == TIARA_OK)
-        err = tiara_on_device_run_choice(c, &p->call, &p->choice);
+        err = tiara_run_task(&t);
     if (err == TIARA_ERR_UNSUPPORTED) {
         p->call.is_missed = true;
         err = TIARA_ERR_PEER;
@@ -146,8 +148,14 @@ static enum tiara_err enqueue(struct tiara_comm *c, struct tiara_call *call,
     enum tiara_err err;
 
     if (c->layout.nnodes == 1) {
+        struct tiara_task t = {.c = c,
+            .call = call,
+            .choice = *choice,
+            .way = &tiara_way_device,
+            .gpu = {.in_stream = true, .stream = stream}};
+
         c->device.enqueued = true;
-        return tiara_on_device_enqueue(c, call, choice, stream);
+        return t.way->start(&t);
     }
     err = tiara_proxy_open(c);
     if (err == TIARA_OK)
@@ -226,10 +234,10 @@ struct idle {
 static bool is_idle(void *arg, struct tiara_wait_on *on)
 {
     struct idle *i = arg;
-    bool idle = false;
+    bool moved, idle = false;
 
     on->word = NULL;
-    i->err = tiara_device()->node->poll(i->c->device.node, &idle);
+    i->err = tiara_device()->node->poll(i->c->device.node, &moved, &idle);
     return idle || i->err != TIARA_OK;
 }
 

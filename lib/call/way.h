@@ -9,6 +9,7 @@
 #define TIARA_CALL_WAY_H
 
 #include "call/call.h"
+#include "gpu/gpu.h"
 
 struct tiara_way;
 
@@ -33,6 +34,9 @@ struct tiara_task {
     const struct tiara_plan *plan; /* NULL: start gets it */
     struct tiara_redop bare; /* the operator without its finish */
     void *aside; /* result that the caller's buffer has no room for until the end */
+
+    /* On GPUs: what kernels are told. In a stream start is all; what follows is in the stream. */
+    struct tiara_gpu_call gpu;
 };
 
 struct tiara_way {
@@ -57,6 +61,7 @@ extern const struct tiara_way tiara_way_oneshot; /* every rank reduces all; ones
  * posted.c */
 extern const struct tiara_way tiara_way_posted;
 extern const struct tiara_way tiara_way_plan; /* a plan on the host; planned.c */
+extern const struct tiara_way tiara_way_device; /* a plan, or packets, on the GPUs; on_device.c */
 
 /* The one that the choice asks for; NULL: the MPI below. @posted: for a call that nobody waits
  * in. */

@@ -81,6 +81,8 @@ struct tiara_gpu_call {
     bool direct; /* the net transport takes device memory */
     /* peers may map this call's buffers: single-copy plans. False: cells only (streams, graphs) */
     bool share;
+    bool in_stream; /* ordered in @stream (cudaStream_t); else the object's own are used */
+    void *stream;
 };
 
 /* A node's GPUs as one rank has them. Created by open; opaque. */
@@ -114,25 +116,25 @@ struct tiara_gpu_node_ops {
     enum tiara_err (*prepare)(struct tiara_gpu_node *node, const struct tiara_exec *x,
         const struct tiara_exec_call *largest);
     /*
-     * Runs a call to its end: as tiara_exec_run, with in and out in device memory of the node's
-     * device. call->plan NULL: one node, at most TIARA_KERNEL_SMALL_MAX bytes, all-reduce, in
-     * packets. x->wait waits, x->net speaks, x->chunk_seq counts chunks as the host executor does.
-     * Errors: TIARA_ERR_MISMATCH, TIARA_ERR_PEER, TIARA_ERR_TIMEOUT, TIARA_ERR_SYS (a CUDA call
-     * failed), those of x->net and x->wait; logged. No kernel of the call runs any more on return,
-     * and no message is in flight.
+     * Starts a call, with in and out in device memory of the node's device; @call and its plan stay
+     * until it is finished. call->plan NULL: one node, at most TIARA_KERNEL_SMALL_MAX bytes,
+     * all-reduce, in packets. x->net speaks, x->chunk_seq counts chunks as the host executor does.
+     * One call at a time, of one thread from start to finish, on which the device stays current.
+     * In a stream it is only enqueued, and may be captured; it has no messages, and no finish.
+     * Errors: TIARA_ERR_UNSUPPORTED, and nothing has happened; TIARA_ERR_MISMATCH,
+     * TIARA_ERR_PEER, TIARA_ERR_SYS (a CUDA call failed), those of x->net and of the group; logged.
      */
-    enum tiara_err (*run)(struct tiara_gpu_node *node, struct tiara_exec *x,
+    enum tiara_err (*start)(struct tiara_gpu_node *node, struct tiara_exec *x,
         const struct tiara_exec_call *call, const struct tiara_gpu_call *gpu);
     /*
-     * The same for a call without messages, ordered in @stream (cudaStream_t), of any device state:
-     * returns when it is enqueued. May be captured. Failures inside kernels are found by poll.
-     * Errors: TIARA_ERR_UNSUPPORTED, TIARA_ERR_SYS.
+     * Moves the started call on; without one, looks whether one in a stream has failed since the
+     * last poll (logged). *over_out: it is over; or all that were enqueued are. Errors: as start,
+     * TIARA_ERR_TIMEOUT.
      */
-    enum tiara_err (*enqueue)(struct tiara_gpu_node *node, struct tiara_exec *x,
-        const struct tiara_exec_call *call, const struct tiara_gpu_call *gpu, void *stream);
-    /* Whether an enqueued call has failed since the last poll (logged), and whether all that were
-     * enqueued are over. */
-    enum tiara_err (*poll)(struct tiara_gpu_node *node, bool *idle_out);
+    enum tiara_err (*poll)(struct tiara_gpu_node *node, bool *moved_out, bool *over_out);
+    /* Ends the started call, with @err when it failed or was given up. No kernel of it runs any
+     * more on return, and no message is in flight. Returns @err. */
+    enum tiara_err (*finish)(struct tiara_gpu_node *node, enum tiara_err err);
     /* Ends kernels that wait for peers, from any thread. They report TIARA_ERR_PEER. */
     void (*abort)(struct tiara_gpu_node *node);
 };

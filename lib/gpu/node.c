@@ -72,6 +72,9 @@ static enum tiara_err open_local(
 
     node->group = *params->group;
     node->group.params = NULL;
+    node->run = tiara_gpu_run_new();
+    if (err == TIARA_OK && !node->run)
+        err = TIARA_ERR_NOMEM;
     if (err == TIARA_OK)
         err = tiara_gpu_imports_open(&node->imports, params->ordinal);
     return err;
@@ -146,6 +149,7 @@ static void close_local(struct tiara_gpu_node *node)
         tiara_free(node->scratch);
         node->scratch = next;
     }
+    tiara_free(node->run);
     tiara_gpu_mail_release(node);
     tiara_gpu_imports_close(node->imports);
     close_event(node->enqueued);
@@ -218,7 +222,8 @@ static enum tiara_gpu_links node_links(const struct tiara_gpu_node *node, int *o
 
 /* ---- failures ---- */
 
-static enum tiara_err node_poll(struct tiara_gpu_node *node, bool *idle_out)
+/* Of calls in streams. */
+static enum tiara_err poll_enqueued(struct tiara_gpu_node *node, bool *idle_out)
 {
     enum tiara_err err = TIARA_OK;
 
@@ -257,34 +262,6 @@ static enum tiara_err node_prepare(
         return TIARA_OK;
     scope = tiara_gpu_scope_enter(node->segments.ordinal);
     err = tiara_gpu_node_prepare(node, x, largest);
-    tiara_gpu_scope_leave(&scope);
-    return err;
-}
-
-static enum tiara_err run_any(struct tiara_gpu_node *node, struct tiara_exec *x,
-    const struct tiara_exec_call *call, const struct tiara_gpu_call *gpu)
-{
-    enum tiara_err err;
-
-    if (!call->plan)
-        return tiara_gpu_run_small(node, x, call, gpu);
-    err = tiara_gpu_node_prepare(node, x, call);
-    return err == TIARA_OK ? tiara_gpu_run_plan(node, x, call, gpu) : err;
-}
-
-static enum tiara_err node_run(struct tiara_gpu_node *node, struct tiara_exec *x,
-    const struct tiara_exec_call *call, const struct tiara_gpu_call *gpu)
-{
-    struct tiara_gpu_scope scope;
-    enum tiara_err err;
-
-    if (call->count == 0)
-        return TIARA_OK;
-    if (node->dead)
-        return refuse_dead();
-    node->digest = call->digest;
-    scope = tiara_gpu_scope_enter(node->segments.ordinal);
-    err = run_any(node, x, call, gpu);
     tiara_gpu_scope_leave(&scope);
     return err;
 }
@@ -344,21 +321,18 @@ static enum tiara_err enqueue_current(struct tiara_gpu_node *node, struct tiara_
     return err;
 }
 
-static enum tiara_err node_enqueue(struct tiara_gpu_node *node, struct tiara_exec *x,
-    const struct tiara_exec_call *call, const struct tiara_gpu_call *gpu, void *stream)
+static enum tiara_err enqueue(struct tiara_gpu_node *node, struct tiara_exec *x,
+    const struct tiara_exec_call *call, const struct tiara_gpu_call *gpu)
 {
     struct tiara_gpu_scope scope;
     enum tiara_err err;
 
     if (call->count == 0)
         return TIARA_OK;
-    if (node->dead)
-        return refuse_dead();
     if (!can_enqueue(node, x, call))
         return TIARA_ERR_UNSUPPORTED;
-    node->digest = call->digest;
     scope = tiara_gpu_scope_enter(node->segments.ordinal);
-    err = enqueue_current(node, x, call, gpu, stream);
+    err = enqueue_current(node, x, call, gpu, gpu->stream);
     tiara_gpu_scope_leave(&scope);
     if (err == TIARA_ERR_SYS) {
         node->dead = true;
@@ -367,13 +341,50 @@ static enum tiara_err node_enqueue(struct tiara_gpu_node *node, struct tiara_exe
     return err;
 }
 
+static enum tiara_err node_start(struct tiara_gpu_node *node, struct tiara_exec *x,
+    const struct tiara_exec_call *call, const struct tiara_gpu_call *gpu)
+{
+    enum tiara_err err = TIARA_OK;
+
+    if (node->dead)
+        return refuse_dead();
+    node->digest = call->digest;
+    if (gpu->in_stream)
+        return enqueue(node, x, call, gpu);
+    node->scope = tiara_gpu_scope_enter(node->segments.ordinal);
+    if (call->plan && call->count > 0)
+        err = tiara_gpu_node_prepare(node, x, call);
+    if (err == TIARA_OK)
+        err = tiara_gpu_run_start(node, x, call, gpu);
+    node->is_started = err == TIARA_OK;
+    if (!node->is_started)
+        tiara_gpu_scope_leave(&node->scope);
+    return err;
+}
+
+static enum tiara_err node_poll(struct tiara_gpu_node *node, bool *moved_out, bool *over_out)
+{
+    if (node->is_started)
+        return tiara_gpu_run_poll(node, moved_out, over_out);
+    *moved_out = false;
+    return poll_enqueued(node, over_out);
+}
+
+static enum tiara_err node_finish(struct tiara_gpu_node *node, enum tiara_err err)
+{
+    tiara_gpu_run_finish(node, err);
+    node->is_started = false;
+    tiara_gpu_scope_leave(&node->scope);
+    return err;
+}
+
 const struct tiara_gpu_node_ops tiara_gpu_node = {
     .open = node_open,
     .close = node_close,
     .links = node_links,
     .prepare = node_prepare,
-    .run = node_run,
-    .enqueue = node_enqueue,
+    .start = node_start,
     .poll = node_poll,
+    .finish = node_finish,
     .abort = tiara_gpu_node_abort,
 };

@@ -5,7 +5,7 @@
  * A plan is cut into *actions*, which the host takes one after the other for each chunk: a launch
  * of the device executor over a run of node ops, or the start of a message. An action starts when
  * the messages it depends on are complete; the order of the slot's stream does the rest. Nothing
- * waits but tiara_gpu_run_plan(), in tiara_wait().
+ * waits but a start whose peers' buffers have to be mapped.
  *
  * Edges to the kernels (kernels/kernels.h), whose other ends are not in lib/:
  *   [gpu.abort] acquire: a kernel that waits reads the abort word.
@@ -212,6 +212,15 @@ struct tiara_gpu_slot {
     struct tiara_gpu_mail mail;
 };
 
+/*
+ * While the object is at work, its device is current, and another thread's capture, which forbids
+ * unsafe calls to all threads, is not hurt by what is done to private streams and events.
+ */
+struct tiara_gpu_scope {
+    int previous;
+    enum cudaStreamCaptureMode mode;
+};
+
 struct tiara_gpu_node {
     struct tiara_xport_group group; /* copied; arg is borrowed */
     struct tiara_gpu_segments segments;
@@ -228,6 +237,9 @@ struct tiara_gpu_node {
     cudaEvent_t enqueued; /* behind the last enqueued call */
     bool has_enqueued; /* @enqueued has been recorded */
     uint32_t digest; /* of the last call */
+    struct tiara_gpu_run *run; /* the started call */
+    bool is_started; /* not those in streams */
+    struct tiara_gpu_scope scope; /* from start to finish */
     bool dead; /* a call has failed; nothing more is run */
     bool reported; /* poll has said so */
 };
@@ -255,23 +267,18 @@ void tiara_gpu_node_abort(struct tiara_gpu_node *node);
 
 /* ---- calls: run.c ---- */
 
-/* A call by a plan, to its end. The device is current, the plan prepared. */
-TIARA_MUST_USE enum tiara_err tiara_gpu_run_plan(struct tiara_gpu_node *node, struct tiara_exec *x,
+/* Memory for the call that runs. NULL: there is none. */
+struct tiara_gpu_run *tiara_gpu_run_new(void);
+/* A call by a plan, which is prepared, or in packets, in node->run; as the table's entries of these
+ * names. The device is current. */
+TIARA_MUST_USE enum tiara_err tiara_gpu_run_start(struct tiara_gpu_node *node, struct tiara_exec *x,
     const struct tiara_exec_call *call, const struct tiara_gpu_call *gpu);
-/* A call in packets, to its end. */
-TIARA_MUST_USE enum tiara_err tiara_gpu_run_small(struct tiara_gpu_node *node, struct tiara_exec *x,
-    const struct tiara_exec_call *call, const struct tiara_gpu_call *gpu);
+TIARA_MUST_USE enum tiara_err tiara_gpu_run_poll(
+    struct tiara_gpu_node *node, bool *moved_out, bool *over_out);
+void tiara_gpu_run_finish(struct tiara_gpu_node *node, enum tiara_err err);
 
 /* ---- streams of the caller: stream.c ---- */
 
-/*
- * While the object is at work, its device is current, and another thread's capture, which forbids
- * unsafe calls to all threads, is not hurt by what is done to private streams and events.
- */
-struct tiara_gpu_scope {
-    int previous;
-    enum cudaStreamCaptureMode mode;
-};
 struct tiara_gpu_scope tiara_gpu_scope_enter(int ordinal);
 void tiara_gpu_scope_leave(struct tiara_gpu_scope *scope);
 

@@ -1,18 +1,18 @@
 /*
- * Calls to their end: the host's part of the device executor.
+ * Calls: the host's part of the device executor.
  *
- * Nothing here waits but the call itself: the scheduler of the host executor (exec/sched.c) takes
- * each chunk in flight as far through its actions as messages and events allow. A chunk has a slot,
- * and the slot a stream, so that chunks overlap. On one node there are no messages: the whole
- * vector is one launch, whose thread blocks take the chunks by themselves.
+ * Nothing here waits but the exchange of buffers at a start: the scheduler of the host executor
+ * (exec/sched.c) takes each chunk in flight as far through its actions as messages and events
+ * allow. A chunk has a slot, and the slot a stream, so that chunks overlap. On one node there are
+ * no messages: the whole vector is one launch, whose thread blocks take the chunks by themselves.
  *
  * After an error the kernels are told to end, and waited for, so that nothing works in the caller's
  * memory when its call returns.
  */
+#include "base/alloc.h"
 #include "base/log.h"
 #include "gpu/node.h"
 #include "gpu/range.h"
-#include <string.h>
 
 /* Seconds that kernels have to end after they were told to; they look at the abort word all the
  * time. */
@@ -25,10 +25,18 @@ struct chunk {
     uint64_t range;
 };
 
-struct run {
+/* Peers' buffers. */
+struct mappings {
+    struct tiara_gpu_import *in[TIARA_KERNEL_PEERS], *out[TIARA_KERNEL_PEERS];
+};
+
+struct tiara_gpu_run {
     struct tiara_sched s; /* the first, so that it can be found from it */
     struct tiara_gpu_node *node;
     const struct tiara_gpu_call *gpu;
+    struct mappings maps;
+    bool small; /* in packets: the rest but range is not used */
+    uint64_t range; /* of a call in packets */
     const struct tiara_gpu_program *program;
     struct tiara_gpu_shape shape;
     struct tiara_kernel_exec_args args;
@@ -39,16 +47,16 @@ struct run {
 };
 _Static_assert(TIARA_KERNEL_SLOTS <= TIARA_SLOTS, "the scheduler has a place for each slot");
 
-static struct run *run_of(struct tiara_sched *s)
+static struct tiara_gpu_run *run_of(struct tiara_sched *s)
 {
-    return (struct run *)(void *)s;
+    return (struct tiara_gpu_run *)(void *)s;
 }
 
 /* ---- messages ---- */
 
 /* Where @slice, which holds blocks @block .., lies in device memory for @part. */
-static struct tiara_place locate(
-    const struct run *r, const struct tiara_part *part, const struct tiara_slice *slice, int block)
+static struct tiara_place locate(const struct tiara_gpu_run *r, const struct tiara_part *part,
+    const struct tiara_slice *slice, int block)
 {
     const struct tiara_exec_call *call = r->s.call;
     char *base;
@@ -65,7 +73,7 @@ static struct tiara_place locate(
 }
 
 static enum tiara_err start_message(
-    struct run *r, const struct tiara_part *part, const struct tiara_op *op)
+    struct tiara_gpu_run *r, const struct tiara_part *part, const struct tiara_op *op)
 {
     const struct tiara_slice *slice = tiara_message_slice(r->s.call->plan, op);
     struct tiara_place place = locate(r, part, slice, op->block);
@@ -81,7 +89,7 @@ static enum tiara_err start_message(
 
 static void start_chunk(struct tiara_sched *s, const struct tiara_part *part)
 {
-    struct run *r = run_of(s);
+    struct tiara_gpu_run *r = run_of(s);
     struct tiara_gpu_mail *mail = &r->node->slot[part->slot].mail;
 
     r->chunk[part->slot] = (struct chunk){.part = *part};
@@ -92,14 +100,14 @@ static void start_chunk(struct tiara_sched *s, const struct tiara_part *part)
 
 /* A launch that would do nothing: the greeting of a later chunk, or the end of one that has no
  * peers. */
-static bool is_needless(const struct run *r, const struct tiara_gpu_action *a)
+static bool is_needless(const struct tiara_gpu_run *r, const struct tiara_gpu_action *a)
 {
     if (a->greets)
         return r->greeted;
     return a->first_op == a->end_op && r->args.nranks == 1 && r->args.finish_ranks == 0;
 }
 
-static enum tiara_err launch(struct run *r, int slot, const struct tiara_gpu_action *a)
+static enum tiara_err launch(struct tiara_gpu_run *r, int slot, const struct tiara_gpu_action *a)
 {
     struct tiara_gpu_slot *s = &r->node->slot[slot];
     struct chunk *c = &r->chunk[slot];
@@ -125,7 +133,7 @@ static enum tiara_err launch(struct run *r, int slot, const struct tiara_gpu_act
 }
 
 /* Whether the slot's launches are over, and well. */
-static bool are_launches_over(struct run *r, int slot)
+static bool are_launches_over(struct tiara_gpu_run *r, int slot)
 {
     struct chunk *c = &r->chunk[slot];
     bool done = true;
@@ -143,7 +151,7 @@ static bool are_launches_over(struct run *r, int slot)
 }
 
 /* Takes action @a when it can start. True when it was taken. */
-static bool take(struct run *r, int slot, const struct tiara_gpu_action *a)
+static bool take(struct tiara_gpu_run *r, int slot, const struct tiara_gpu_action *a)
 {
     const struct tiara_gpu_mail *mail = &r->node->slot[slot].mail;
 
@@ -158,13 +166,13 @@ static bool take(struct run *r, int slot, const struct tiara_gpu_action *a)
 
 static bool step_chunk(struct tiara_sched *s, int slot, struct tiara_wait_on *on)
 {
-    struct run *r = run_of(s);
+    struct tiara_gpu_run *r = run_of(s);
     const struct tiara_gpu_tables *t = &r->program->tables;
     struct tiara_gpu_mail *mail = &r->node->slot[slot].mail;
     struct chunk *c = &r->chunk[slot];
     bool moved = false;
 
-    (void)on; /* neither devices nor networks have a word to sleep on */
+    (void)on;
     for (;;) {
         bool more = false;
 
@@ -227,28 +235,13 @@ static void revoke_node(struct tiara_gpu_node *node)
 /* Its kernels are ended by revoke_node(), with those of all chunks. */
 static void drain_chunk(struct tiara_sched *s, int slot)
 {
-    struct run *r = run_of(s);
+    struct tiara_gpu_run *r = run_of(s);
 
     tiara_gpu_mail_cancel(&r->node->slot[slot].mail, &r->net);
 }
 
 static const struct tiara_sched_ops device_ops = {
     .start = start_chunk, .step = step_chunk, .drain = drain_chunk};
-
-static enum tiara_err run_chunks(struct run *r)
-{
-    enum tiara_err err = TIARA_OK;
-
-    for (int i = 0; i < r->shape.slots && err == TIARA_OK; i++)
-        err = tiara_gpu_node_order(r->node, r->node->slot[i].stream);
-    if (err == TIARA_OK)
-        err = tiara_sched_run(&r->s);
-    if (err != TIARA_OK) {
-        tiara_sched_drain(&r->s);
-        revoke_node(r->node);
-    }
-    return err;
-}
 
 /* ---- single copy ---- */
 
@@ -259,10 +252,6 @@ struct buffers {
     int32_t err;
 };
 
-struct mappings {
-    struct tiara_gpu_import *in[TIARA_KERNEL_PEERS], *out[TIARA_KERNEL_PEERS];
-};
-
 /* Bytes of the buffers from their beginning. */
 static size_t span(const struct tiara_exec_call *call, int64_t stride)
 {
@@ -271,7 +260,7 @@ static size_t span(const struct tiara_exec_call *call, int64_t stride)
     return blocks * call->count * call->elem_size;
 }
 
-static enum tiara_err export_buffers(const struct run *r, struct buffers *mine)
+static enum tiara_err export_buffers(const struct tiara_gpu_run *r, struct buffers *mine)
 {
     const struct tiara_exec_call *call = r->s.call;
     enum tiara_err err = tiara_gpu_export(call->in, span(call, r->args.in_stride), &mine->in);
@@ -281,27 +270,27 @@ static enum tiara_err export_buffers(const struct run *r, struct buffers *mine)
     return err;
 }
 
-static void drop_mappings(const struct run *r, const struct mappings *maps)
+static void drop_mappings(struct tiara_gpu_run *r)
 {
     for (int i = 0; i < r->node->group.size; i++) {
-        if (maps->in[i])
-            tiara_gpu_import_drop(r->node->imports, maps->in[i]);
-        if (maps->out[i])
-            tiara_gpu_import_drop(r->node->imports, maps->out[i]);
+        if (r->maps.in[i])
+            tiara_gpu_import_drop(r->node->imports, r->maps.in[i]);
+        if (r->maps.out[i])
+            tiara_gpu_import_drop(r->node->imports, r->maps.out[i]);
     }
+    r->maps = (struct mappings){0};
 }
 
-static enum tiara_err map_peer(
-    struct run *r, int i, const struct buffers *theirs, struct mappings *maps)
+static enum tiara_err map_peer(struct tiara_gpu_run *r, int i, const struct buffers *theirs)
 {
     void *in = NULL, *out = NULL;
     enum tiara_err err;
 
     if (i == r->node->group.rank || !r->args.peer[i].segment)
         return TIARA_OK;
-    err = tiara_gpu_import(r->node->imports, &theirs->in, &maps->in[i], &in);
+    err = tiara_gpu_import(r->node->imports, &theirs->in, &r->maps.in[i], &in);
     if (err == TIARA_OK)
-        err = tiara_gpu_import(r->node->imports, &theirs->out, &maps->out[i], &out);
+        err = tiara_gpu_import(r->node->imports, &theirs->out, &r->maps.out[i], &out);
     r->args.peer[i].in = in;
     r->args.peer[i].out = out;
     return err;
@@ -312,7 +301,7 @@ static enum tiara_err map_peer(
  * one cannot, and nothing is mapped then. All ranks are in the call when it returns: their buffers
  * may be read.
  */
-static enum tiara_err map_buffers(struct run *r, struct mappings *maps)
+static enum tiara_err map_buffers(struct tiara_gpu_run *r)
 {
     struct tiara_xport_group *group = &r->node->group;
     struct buffers mine = {.digest = r->s.call->digest}, all[TIARA_KERNEL_PEERS];
@@ -330,12 +319,10 @@ static enum tiara_err map_buffers(struct run *r, struct mappings *maps)
         }
     }
     for (int i = 0; i < group->size && err == TIARA_OK; i++)
-        err = all[i].err == TIARA_OK ? map_peer(r, i, &all[i], maps) : TIARA_ERR_UNSUPPORTED;
+        err = all[i].err == TIARA_OK ? map_peer(r, i, &all[i]) : TIARA_ERR_UNSUPPORTED;
     err = tiara_xport_agree(group, err == TIARA_OK ? TIARA_OK : TIARA_ERR_UNSUPPORTED);
-    if (err != TIARA_OK) {
-        drop_mappings(r, maps);
-        memset(maps, 0, sizeof(*maps));
-    }
+    if (err != TIARA_OK)
+        drop_mappings(r);
     return err;
 }
 
@@ -346,80 +333,97 @@ static struct tiara_gpu_net net_of(const struct tiara_gpu_node *node, const stru
     return (struct tiara_gpu_net){x->net, x->net_obj, node->down, node->up};
 }
 
-enum tiara_err tiara_gpu_run_plan(struct tiara_gpu_node *node, struct tiara_exec *x,
-    const struct tiara_exec_call *call, const struct tiara_gpu_call *gpu)
+static enum tiara_err start_plan(struct tiara_gpu_run *r)
 {
-    struct run r = {.s = {.ops = &device_ops, .x = x, .call = call},
-        .node = node,
-        .gpu = gpu,
-        .net = net_of(node, x)};
-    struct mappings maps = {0};
+    const struct tiara_exec_call *call = r->s.call;
+    struct tiara_gpu_node *node = r->node;
     bool single = call->plan->single_copy;
     enum tiara_err err;
 
-    r.program = tiara_gpu_program_find(node, call->plan);
-    r.whole = x->nranks == node->group.size && call->plan->nasync == 0;
-    if (single && !gpu->share)
+    if (single && !r->gpu->share)
         return TIARA_ERR_UNSUPPORTED;
-    err = tiara_gpu_shape_init(&r.shape, node, call, gpu, r.whole);
+    r->program = tiara_gpu_program_find(node, call->plan);
+    r->whole = r->s.x->nranks == node->group.size && call->plan->nasync == 0;
+    err = tiara_gpu_shape_init(&r->shape, node, call, r->gpu, r->whole);
     if (err != TIARA_OK)
         return err;
-    r.s.chunk_elems = r.whole ? call->count : r.shape.chunk;
-    r.s.nchunks = r.whole ? 1 : r.shape.nchunks;
-    r.s.window = r.s.nslots = r.shape.slots;
-    tiara_gpu_args_init(&r.args, node, r.program, call, gpu, &r.shape);
+    r->s.chunk_elems = r->whole ? call->count : r->shape.chunk;
+    r->s.nchunks = r->whole ? 1 : r->shape.nchunks;
+    r->s.window = r->s.nslots = r->shape.slots;
+    tiara_gpu_args_init(&r->args, node, r->program, call, r->gpu, &r->shape);
     if (single)
-        err = map_buffers(&r, &maps);
-    if (err == TIARA_ERR_UNSUPPORTED)
-        return err;
-    if (err != TIARA_OK)
-        revoke_node(node);
-    else
-        err = run_chunks(&r);
-    drop_mappings(&r, &maps);
+        err = map_buffers(r);
+    for (int i = 0; i < r->shape.slots && err == TIARA_OK; i++)
+        err = tiara_gpu_node_order(node, node->slot[i].stream);
     return err;
 }
 
-/* A call in packets. */
-struct small {
-    struct tiara_gpu_node *node;
-    enum tiara_err err;
-};
-
-static bool is_small_over(void *arg, struct tiara_wait_on *on)
+/* In packets. */
+static enum tiara_err start_small(struct tiara_gpu_run *r)
 {
-    struct small *s = arg;
-    bool done = true;
+    struct tiara_gpu_slot *slot = &r->node->slot[0];
+    enum tiara_err err = tiara_gpu_node_order(r->node, slot->stream);
 
-    (void)on;
-    s->err = tiara_gpu_event_test(s->node->slot[0].launched, &done);
-    if (s->err == TIARA_OK)
-        s->err = tiara_gpu_node_status(s->node);
-    return done || s->err != TIARA_OK;
-}
-
-enum tiara_err tiara_gpu_run_small(struct tiara_gpu_node *node, struct tiara_exec *x,
-    const struct tiara_exec_call *call, const struct tiara_gpu_call *gpu)
-{
-    struct tiara_gpu_slot *slot = &node->slot[0];
-    struct small s = {.node = node};
-    uint64_t range = tiara_gpu_range_begin(TIARA_GPU_RANGE_NODE);
-    enum tiara_err err = tiara_gpu_node_order(node, slot->stream);
-
+    r->range = tiara_gpu_range_begin(TIARA_GPU_RANGE_NODE);
     if (err == TIARA_OK)
-        err = tiara_gpu_launch_small(node, call, gpu, slot->stream);
-    if (err == TIARA_ERR_UNSUPPORTED) {
-        tiara_gpu_range_end(range);
-        return err;
-    }
+        err = tiara_gpu_launch_small(r->node, r->s.call, r->gpu, slot->stream);
     if (err == TIARA_OK)
         err = tiara_gpu_ok(cudaEventRecord(slot->launched, slot->stream), "cudaEventRecord");
-    if (err == TIARA_OK) {
-        err = tiara_wait(x->wait, is_small_over, &s);
-        err = tiara_err_first(err, s.err);
+    if (err != TIARA_OK)
+        tiara_gpu_range_end(r->range);
+    return err;
+}
+
+struct tiara_gpu_run *tiara_gpu_run_new(void)
+{
+    return tiara_alloc(1, sizeof(struct tiara_gpu_run));
+}
+
+enum tiara_err tiara_gpu_run_start(struct tiara_gpu_node *node, struct tiara_exec *x,
+    const struct tiara_exec_call *call, const struct tiara_gpu_call *gpu)
+{
+    struct tiara_gpu_run *r = node->run;
+    enum tiara_err err;
+
+    *r = (struct tiara_gpu_run){.s = {.ops = &device_ops, .x = x, .call = call},
+        .node = node,
+        .gpu = gpu,
+        .small = !call->plan && call->count > 0,
+        .net = net_of(node, x)};
+    if (call->count == 0)
+        return TIARA_OK; /* over at once */
+    err = r->small ? start_small(r) : start_plan(r);
+    if (err == TIARA_OK || err == TIARA_ERR_UNSUPPORTED)
+        return err;
+    revoke_node(node);
+    drop_mappings(r);
+    return err;
+}
+
+enum tiara_err tiara_gpu_run_poll(struct tiara_gpu_node *node, bool *moved_out, bool *over_out)
+{
+    struct tiara_gpu_run *r = node->run;
+    struct tiara_wait_on on; /* neither devices nor networks have a word to sleep on */
+    enum tiara_err err;
+
+    if (!r->small) {
+        *over_out = tiara_sched_poll(&r->s, &on, moved_out);
+        return r->s.err;
     }
-    tiara_gpu_range_end(range);
+    *moved_out = false;
+    err = tiara_gpu_event_test(node->slot[0].launched, over_out);
+    return err == TIARA_OK ? tiara_gpu_node_status(node) : err;
+}
+
+void tiara_gpu_run_finish(struct tiara_gpu_node *node, enum tiara_err err)
+{
+    struct tiara_gpu_run *r = node->run;
+
+    if (r->small)
+        tiara_gpu_range_end(r->range);
+    else if (err != TIARA_OK)
+        tiara_sched_drain(&r->s);
     if (err != TIARA_OK)
         revoke_node(node);
-    return err;
+    drop_mappings(r);
 }

@@ -155,12 +155,32 @@ static struct tiara_gpu_call gpu_call(const struct gpu_actor *a, const struct gp
         .share = act->share};
 }
 
+struct poll {
+    struct tiara_gpu_node *node;
+    enum tiara_err err;
+};
+
+static bool is_over(void *arg, struct tiara_wait_on *on)
+{
+    struct poll *p = arg;
+    bool moved = true, over = false;
+    on->word = NULL;
+    while (moved && !over && p->err == TIARA_OK)
+        p->err = tiara_gpu.node->poll(p->node, &moved, &over);
+    return over || p->err != TIARA_OK;
+}
+
 enum tiara_err gpu_run(struct gpu_actor *a, const struct gpu_act *act, const void *in, void *out)
 {
     struct tiara_exec_call call = exec_call(act, in, out);
     struct tiara_gpu_call gpu = gpu_call(a, act);
 
-    return tiara_gpu.node->run(a->node, &a->exec, &call, &gpu);
+    struct poll p = {a->node, TIARA_OK};
+    enum tiara_err err = tiara_gpu.node->start(a->node, &a->exec, &call, &gpu);
+    if (err != TIARA_OK)
+        return err;
+    err = tiara_wait(a->exec.wait, is_over, &p);
+    return tiara_gpu.node->finish(a->node, tiara_err_first(err, p.err));
 }
 
 enum tiara_err gpu_enqueue(
@@ -169,7 +189,9 @@ enum tiara_err gpu_enqueue(
     struct tiara_exec_call call = exec_call(act, in, out);
     struct tiara_gpu_call gpu = gpu_call(a, act);
 
-    return tiara_gpu.node->enqueue(a->node, &a->exec, &call, &gpu, stream);
+    gpu.in_stream = true;
+    gpu.stream = stream;
+    return tiara_gpu.node->start(a->node, &a->exec, &call, &gpu);
 }
 
 void gpu_perform(struct gpu_actor *a, const struct gpu_act *act, int rounds)

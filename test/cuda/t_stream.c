@@ -78,9 +78,9 @@ static void chain_verify(struct chain *c, struct gpu_actor *a)
 
 static void poll_until_idle(struct gpu_actor *a)
 {
-    bool idle = false;
+    bool moved, idle = false;
 
-    while (!idle && EXPECT(&a->e, tiara_gpu.node->poll(a->node, &idle) == TIARA_OK))
+    while (!idle && EXPECT(&a->e, tiara_gpu.node->poll(a->node, &moved, &idle) == TIARA_OK))
         ;
 }
 
@@ -273,7 +273,7 @@ static void play_mismatch(struct gpu_actor *a, void *arg)
 {
     const bool packets = *(const int *)arg;
     enum tiara_err err = TIARA_OK;
-    bool idle = false;
+    bool moved, idle = false;
     struct chain c;
 
     chain_init(&c, a, 1000);
@@ -283,10 +283,10 @@ static void play_mismatch(struct gpu_actor *a, void *arg)
     c.act.digest += a->rank == 1;
     chain_enqueue(&c, a, 1, packets);
     while (!idle && err == TIARA_OK)
-        err = tiara_gpu.node->poll(a->node, &idle);
+        err = tiara_gpu.node->poll(a->node, &moved, &idle);
     /* Said once. */
     EXPECT(&a->e, err == TIARA_ERR_MISMATCH);
-    EXPECT(&a->e, tiara_gpu.node->poll(a->node, &idle) == TIARA_OK);
+    EXPECT(&a->e, tiara_gpu.node->poll(a->node, &moved, &idle) == TIARA_OK);
     EXPECT(&a->e, gpu_enqueue(a, &c.act, c.data.in, c.data.out, c.stream[0]) == TIARA_ERR_PEER);
     chain_fini(&c, a);
 }
@@ -306,7 +306,7 @@ END_TEST
  */
 static void play_abort(struct gpu_actor *a, void *arg)
 {
-    bool idle = false;
+    bool moved, idle = false;
     enum tiara_err err = TIARA_OK;
     struct chain c;
 
@@ -314,10 +314,10 @@ static void play_abort(struct gpu_actor *a, void *arg)
     chain_init(&c, a, 1000);
     if (a->rank < RANKS - 1) {
         chain_enqueue(&c, a, 0, false);
-        EXPECT(&a->e, tiara_gpu.node->poll(a->node, &idle) == TIARA_OK && !idle);
+        EXPECT(&a->e, tiara_gpu.node->poll(a->node, &moved, &idle) == TIARA_OK && !idle);
         tiara_gpu.node->abort(a->node);
         while (!idle && err == TIARA_OK)
-            err = tiara_gpu.node->poll(a->node, &idle);
+            err = tiara_gpu.node->poll(a->node, &moved, &idle);
         EXPECT(&a->e, err == TIARA_ERR_PEER);
     }
     chain_fini(&c, a);
