@@ -91,6 +91,7 @@ enum {
 }; /* requests for which no memory is taken */
 
 struct call {
+    bool failed; /* it could not begin, and so is over */
     int count, rc;
     MPI_Fint *f_requests, *f_statuses; /* the program's */
     MPI_Request *requests; /* [count] */
@@ -141,19 +142,24 @@ static void give_memory(struct call *c)
 }
 
 /*
- * False: there is no memory for it, which has been raised, and *@ierror says so. @statuses: of
- * @count, or NULL. They are read, too: a call leaves parts of a status as they were.
+ * False: the call is not the engine's to make; or it has failed (c->failed), for lack of memory,
+ * which has been raised, and *@ierror says so. @statuses: of @count, or NULL. They are read, too: a
+ * call leaves parts of a status as they were.
  */
 static bool call_begin(
     struct call *c, MPI_Fint count, MPI_Fint *requests, MPI_Fint *statuses, MPI_Fint *ierror)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
+    c->failed = false;
+    if (!is_ours(count, requests))
+        return false;
     pthread_once(&once, learn_speech);
     c->count = (int)count;
     c->f_requests = requests;
     c->f_statuses = statuses;
     if (!take_memory(c)) {
+        c->failed = true;
         give_memory(c);
         PMPI_Comm_call_errhandler(MPI_COMM_WORLD, MPI_ERR_NO_MEM);
         if (ierror)
@@ -209,10 +215,8 @@ bool tiara_engine_fortran_wait(MPI_Fint *request, MPI_Fint *status, MPI_Fint *ie
 {
     struct call c;
 
-    if (!is_ours(1, request))
-        return false;
     if (!call_begin(&c, 1, request, wanted(status), ierror))
-        return true;
+        return c.failed;
     c.rc = tiara_engine_wait(c.requests, ONE_STATUS(c));
     return call_end(&c, 1, ierror);
 }
@@ -222,10 +226,8 @@ bool tiara_engine_fortran_waitall(
 {
     struct call c;
 
-    if (!is_ours(*count, requests))
-        return false;
     if (!call_begin(&c, *count, requests, all_wanted(statuses), ierror))
-        return true;
+        return c.failed;
     c.rc = tiara_engine_waitall(c.count, c.requests, ALL_STATUSES(c));
     return call_end(&c, c.count, ierror);
 }
@@ -236,10 +238,8 @@ bool tiara_engine_fortran_waitany(
     struct call c;
     int at = MPI_UNDEFINED;
 
-    if (!is_ours(*count, requests))
-        return false;
     if (!call_begin(&c, *count, requests, NULL, ierror))
-        return true;
+        return c.failed;
     one_status(&c, status);
     c.rc = tiara_engine_waitany(c.count, c.requests, &at, ONE_STATUS(c));
     *index = index_of(at);
@@ -252,10 +252,8 @@ bool tiara_engine_fortran_test(
     struct call c;
     int is_complete = 0;
 
-    if (!is_ours(1, request))
-        return false;
     if (!call_begin(&c, 1, request, wanted(status), ierror))
-        return true;
+        return c.failed;
     c.rc = tiara_engine_test(c.requests, &is_complete, ONE_STATUS(c));
     *flag = logical(is_complete);
     return call_end(&c, 1, ierror);
@@ -269,10 +267,8 @@ bool tiara_engine_fortran_test(
         struct call c;                                                                             \
         int are_complete = 0;                                                                      \
                                                                                                    \
-        if (!is_ours(*count, requests))                                                            \
-            return false;                                                                          \
         if (!call_begin(&c, *count, requests, all_wanted(statuses), ierror))                       \
-            return true;                                                                           \
+            return c.failed;                                                                       \
         c.rc = tiara_engine_##name(c.count, c.requests, &are_complete, ALL_STATUSES(c));           \
         *flag = logical(are_complete);                                                             \
         return call_end(&c, c.count, ierror);                                                      \
@@ -287,10 +283,8 @@ ALL_OF(request_get_status_all)
         struct call c;                                                                             \
         int at = MPI_UNDEFINED, is_complete = 0;                                                   \
                                                                                                    \
-        if (!is_ours(*count, requests))                                                            \
-            return false;                                                                          \
         if (!call_begin(&c, *count, requests, NULL, ierror))                                       \
-            return true;                                                                           \
+            return c.failed;                                                                       \
         one_status(&c, status);                                                                    \
         c.rc = tiara_engine_##name(c.count, c.requests, &at, &is_complete, ONE_STATUS(c));         \
         *index = index_of(at);                                                                     \
@@ -307,10 +301,8 @@ ANY_OF(request_get_status_any)
         struct call c;                                                                             \
         int completed = MPI_UNDEFINED;                                                             \
                                                                                                    \
-        if (!is_ours(*incount, requests))                                                          \
-            return false;                                                                          \
         if (!call_begin(&c, *incount, requests, all_wanted(statuses), ierror))                     \
-            return true;                                                                           \
+            return c.failed;                                                                       \
         c.rc = tiara_engine_##name(c.count, c.requests, &completed, c.indices, ALL_STATUSES(c));   \
         *outcount = completed;                                                                     \
         return call_end_some(&c, completed, indices, ierror);                                      \
@@ -323,10 +315,8 @@ bool tiara_engine_fortran_request_free(MPI_Fint *request, MPI_Fint *ierror)
 {
     struct call c;
 
-    if (!is_ours(1, request))
-        return false;
     if (!call_begin(&c, 1, request, NULL, ierror))
-        return true;
+        return c.failed;
     c.rc = tiara_engine_request_free(c.requests);
     return call_end(&c, 0, ierror);
 }
@@ -337,10 +327,8 @@ bool tiara_engine_fortran_request_get_status(
     struct call c;
     int is_complete = 0;
 
-    if (!is_ours(1, request))
-        return false;
     if (!call_begin(&c, 1, request, wanted(status), ierror))
-        return true;
+        return c.failed;
     c.rc = tiara_engine_request_get_status(c.requests[0], &is_complete, ONE_STATUS(c));
     *flag = logical(is_complete);
     return call_end(&c, 1, ierror);
@@ -350,10 +338,8 @@ bool tiara_engine_fortran_start(MPI_Fint *request, MPI_Fint *ierror)
 {
     struct call c;
 
-    if (!is_ours(1, request))
-        return false;
     if (!call_begin(&c, 1, request, NULL, ierror))
-        return true;
+        return c.failed;
     c.rc = tiara_engine_start_one(c.requests);
     return call_end(&c, 0, ierror);
 }
@@ -362,10 +348,8 @@ bool tiara_engine_fortran_startall(MPI_Fint *count, MPI_Fint *requests, MPI_Fint
 {
     struct call c;
 
-    if (!is_ours(*count, requests))
-        return false;
     if (!call_begin(&c, *count, requests, NULL, ierror))
-        return true;
+        return c.failed;
     c.rc = tiara_engine_startall(c.count, c.requests);
     return call_end(&c, 0, ierror);
 }
