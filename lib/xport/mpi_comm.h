@@ -1,6 +1,5 @@
 /*
- * Private communicators: for the transport mpi, and for what core has to agree about in MPI while
- * the program uses its own communicator.
+ * Private communicators: of the transport mpi, and for agreements while the program uses its own.
  */
 #ifndef TIARA_XPORT_MPI_COMM_H
 #define TIARA_XPORT_MPI_COMM_H

@@ -1,10 +1,10 @@
 /*
  * The seam of transports: exposing memory to peers, and messages.
  *
- * A transport does one or both of:
+ * A transport does one or more of:
  *   expose   every rank of a group has a segment of the same size that all others can read in place
- *            (base) or
- *            copy from (get)
+ *            (base)
+ *   get      copy from the memory of a peer's process
  *   message  send and receive contiguous bytes between ranks of a group, matched by (peer, tag) in
  *            order
  *
@@ -56,10 +56,6 @@ static inline void *tiara_xport_base(const void *x, int peer)
 
     return head->base != NULL ? head->base[peer] : NULL;
 }
-static inline uint32_t tiara_xport_tag_bits(const void *x)
-{
-    return ((const struct tiara_xport_head *)x)->tag_bits;
-}
 
 /*
  * Tags with the highest bit are not for plans: the first few of them are for control messages, what
@@ -105,14 +101,14 @@ struct tiara_xport {
      */
     enum tiara_err (*open)(void *x, const struct tiara_xport_group *group, size_t expose_bytes);
     /*
-     * Also after an open that failed, and on a zeroed object. No request should be in flight:
-     * inproc takes its buffer back, an MPI may go on writing to it. Collective only when head.end
-     * says so. @x NULL: no more objects; frees what was kept for the next ones, at MPI_Finalize.
+     * Also after an open that failed, and on a zeroed object. No request should be in flight: an
+     * MPI may go on writing to its buffer. Collective only when head.end says so. @x NULL: no more
+     * objects; frees what was kept for the next ones, at MPI_Finalize.
      */
     void (*close)(void *x);
     /*
      * dst[0..len) <- @peer's process memory at @addr; the peer may be oneself. Complete on return.
-     * Without PULL: NULL entry. Errors: TIARA_ERR_SYS (a bad address), TIARA_ERR_PEER (the peer is
+     * Without GET: NULL entry. Errors: TIARA_ERR_SYS (a bad address), TIARA_ERR_PEER (the peer is
      * gone); dst is then undefined.
      */
     enum tiara_err (*get)(void *x, int peer, uint64_t addr, void *dst, size_t len);
@@ -156,13 +152,12 @@ TIARA_MUST_USE enum tiara_err tiara_xport_agree(
     const struct tiara_xport_group *group, enum tiara_err mine);
 
 /*
- * What group->params points to: shm: struct tiara_xport_shm_params (shm.h) or NULL. Rows with
- * MESSAGE and PROCESSES: a const MPI_Comm, whose ranks are the group's, all of whom are in open.
- * Others: nothing.
+ * What group->params points to: shm: NULL, or what tests say (xport_priv.h). Rows with MESSAGE and
+ * PROCESSES: a const MPI_Comm, whose ranks are the group's, all of whom are in open. Others:
+ * nothing.
  */
-extern const struct tiara_xport tiara_xport_inproc; /* ranks are threads: EXPOSE | PULL | MESSAGE */
 extern const struct tiara_xport tiara_xport_shm; /* memfd per rank: EXPOSE */
-extern const struct tiara_xport tiara_xport_cma; /* process_vm_readv: PULL */
+extern const struct tiara_xport tiara_xport_cma; /* process_vm_readv: GET */
 extern const struct tiara_xport tiara_xport_mpi; /* PMPI point-to-point: MESSAGE */
 /* Datagrams: MESSAGE. Only the programs of tests have it; for others the table ends there. */
 extern const struct tiara_xport tiara_xport_socket __attribute__((weak));

@@ -1,5 +1,9 @@
 /*
- * Agreement of a group at open, errno as an error of ours, addresses: see xport_priv.h.
+ * What transports share: agreement at open, errno as an error of ours, addresses.
+ *
+ * The one idea: a rank that fails before an exchange must still take part in it, or its peers hang.
+ * So open runs in phases; each collects its local error and hands it to tiara_xport_agree(), which
+ * needs no memory and therefore always takes part.
  */
 #include "xport/xport_priv.h"
 #include "base/log.h"
@@ -10,15 +14,16 @@
 #include <stdio.h>
 #include <string.h>
 
+#define GROUP_MAX 4096
+
 enum tiara_err tiara_xport_agree(const struct tiara_xport_group *group, enum tiara_err mine)
 {
     unsigned char own = (unsigned char)mine;
-    unsigned char all[TIARA_XPORT_GROUP_MAX];
+    unsigned char all[GROUP_MAX];
     enum tiara_err err;
 
-    if (group->size > TIARA_XPORT_GROUP_MAX) {
-        tiara_debug(
-            "group of %d ranks, at most %d can share memory", group->size, TIARA_XPORT_GROUP_MAX);
+    if (group->size > GROUP_MAX) {
+        tiara_debug("group of %d ranks, at most %d can share memory", group->size, GROUP_MAX);
         return TIARA_ERR_UNSUPPORTED;
     }
     err = group->allgather(group->arg, &own, all, 1);
@@ -31,34 +36,24 @@ enum tiara_err tiara_xport_agree(const struct tiara_xport_group *group, enum tia
     return TIARA_OK;
 }
 
+/* Whether @number is in @list, which ends with 0. */
+static bool is_one_of(int number, const int *list)
+{
+    while (*list != 0 && *list != number)
+        list++;
+    return *list != 0;
+}
+
 /* The class of an errno: can the layer above go another way, and would less memory help. */
 static enum tiara_err errno_class(int number)
 {
-    switch (number) {
-    case ENOMEM:
-    case ENOSPC:
-    case EDQUOT:
-    case EFBIG:
-    case EMFILE:
-    case ENFILE:
+    static const int lacks[] = {ENOMEM, ENOSPC, EDQUOT, EFBIG, EMFILE, ENFILE, 0};
+    static const int refusals[] = {EPERM, EACCES, ENOSYS, EOPNOTSUPP, EINVAL, ENOENT, ENOTDIR,
+        EROFS, ESRCH, EAFNOSUPPORT, ECONNREFUSED, ETOOMANYREFS, EAGAIN, 0};
+
+    if (is_one_of(number, lacks))
         return TIARA_ERR_NOSPACE;
-    case EPERM:
-    case EACCES:
-    case ENOSYS:
-    case EOPNOTSUPP:
-    case EINVAL:
-    case ENOENT:
-    case ENOTDIR:
-    case EROFS:
-    case ESRCH:
-    case EAFNOSUPPORT:
-    case ECONNREFUSED:
-    case ETOOMANYREFS:
-    case EAGAIN:
-        return TIARA_ERR_UNSUPPORTED;
-    default:
-        return TIARA_ERR_SYS;
-    }
+    return is_one_of(number, refusals) ? TIARA_ERR_UNSUPPORTED : TIARA_ERR_SYS;
 }
 
 enum tiara_err tiara_xport_sys_error(int number, const char *format, ...)

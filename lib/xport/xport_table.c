@@ -4,7 +4,6 @@
 #include "xport/xport.h"
 
 const struct tiara_xport *const tiara_xport_table[] = {
-    &tiara_xport_inproc,
     &tiara_xport_shm,
     &tiara_xport_cma,
     &tiara_xport_mpi,

@@ -7,9 +7,10 @@
 #include "test/harness/procs.h"
 #include "test/harness/test.h"
 #include "test/harness/threads.h"
+#include "test/harness/xport_inproc.h"
 #include "test/harness/xport_suite.h"
 #include "base/alloc.h"
-#include "xport/shm.h"
+#include "xport/xport_priv.h"
 
 #include <limits.h>
 #include <linux/futex.h>
@@ -83,29 +84,80 @@ union object {
     unsigned char bytes[256];
 };
 
-/* Opens shm with a failure on the last rank only. */
-static enum tiara_err shm_open_failing(union object *x, const struct tiara_xport_group *group,
-    enum tiara_xport_shm_fail fail, size_t bytes)
+/* What goes wrong on a rank. */
+enum lack {
+    LACK_NONE,
+    LACK_FILES, /* no further descriptor */
+    LACK_ROOM, /* no file as large as its segment */
+    LACK_PEER, /* nothing that its peers say leads to them */
+    LACK_COOKIE /* what it finds is not the file that its peers mean */
+};
+
+struct garbled {
+    const struct tiara_xport_group *group;
+    enum lack lack;
+};
+
+/* Exchanges what is longer than the byte of an agreement, cookies first, and spoils what came. */
+static enum tiara_err garbled_allgather(void *arg, const void *in, void *out, size_t bytes)
 {
-    struct tiara_xport_shm_params params = {
-        group->rank == group->size - 1 ? fail : TIARA_XPORT_SHM_FAIL_NONE, 0};
+    const struct garbled *g = arg;
+    enum tiara_err err = g->group->allgather(g->group->arg, in, out, bytes);
+
+    for (int i = 0; i < g->group->size && bytes > 1; i++)
+        for (size_t k = 0; k < (g->lack == LACK_COOKIE ? sizeof(uint64_t) : bytes); k++)
+            ((unsigned char *)out)[(size_t)i * bytes + k] ^= 0x55;
+    return err;
+}
+
+/* Sets a soft limit, and returns the one that it was. */
+static rlim_t limit_set(int resource, rlim_t limit)
+{
+    struct rlimit limits = {0};
+    rlim_t before;
+
+    (void)getrlimit(resource, &limits);
+    before = limits.rlim_cur;
+    limits.rlim_cur = limit;
+    (void)setrlimit(resource, &limits);
+    return before;
+}
+
+/* Opens shm where the last rank has @lack. */
+static enum tiara_err shm_open_lacking(
+    union object *x, const struct tiara_xport_group *group, enum lack lack, size_t bytes)
+{
+    struct garbled garbled = {group, lack};
     struct tiara_xport_group with = *group;
+    int resource = lack == LACK_FILES ? RLIMIT_NOFILE : RLIMIT_FSIZE;
+    bool is_limited = lack == LACK_FILES || lack == LACK_ROOM;
+    rlim_t before = 0;
+    enum tiara_err err;
 
     memset(x, 0, sizeof *x);
-    with.params = &params;
-    return tiara_xport_shm.open(x, &with, bytes);
+    if (group->rank != group->size - 1 || lack == LACK_NONE)
+        return tiara_xport_shm.open(x, group, bytes);
+    if (is_limited)
+        before = limit_set(resource, lack == LACK_FILES ? 0 : bytes);
+    else
+        with =
+            (struct tiara_xport_group){group->rank, group->size, garbled_allgather, &garbled, NULL};
+    err = tiara_xport_shm.open(x, &with, bytes);
+    if (is_limited)
+        limit_set(resource, before);
+    return err;
 }
 
 static int rank_shm_fails(int rank, const struct tiara_xport_group *group, void *arg)
 {
     static const struct {
-        enum tiara_xport_shm_fail fail;
+        enum lack lack;
         enum tiara_err err;
     } tries[] = {
-        {TIARA_XPORT_SHM_FAIL_MEMFD, TIARA_ERR_UNSUPPORTED},
-        {TIARA_XPORT_SHM_FAIL_ROOM, TIARA_ERR_NOSPACE},
-        {TIARA_XPORT_SHM_FAIL_PEER, TIARA_ERR_UNSUPPORTED},
-        {TIARA_XPORT_SHM_FAIL_COOKIE, TIARA_ERR_UNSUPPORTED},
+        {LACK_FILES, TIARA_ERR_NOSPACE},
+        {LACK_ROOM, TIARA_ERR_NOSPACE},
+        {LACK_PEER, TIARA_ERR_UNSUPPORTED},
+        {LACK_COOKIE, TIARA_ERR_UNSUPPORTED},
     };
     struct tiara_expect e = {.rank = rank};
     uint64_t live = tiara_alloc_live();
@@ -115,7 +167,7 @@ static int rank_shm_fails(int rank, const struct tiara_xport_group *group, void 
     (void)arg;
     close(fd_before);
     for (size_t i = 0; i < sizeof tries / sizeof tries[0]; i++) {
-        EXPECT(&e, shm_open_failing(&x, group, tries[i].fail, 10000) == tries[i].err);
+        EXPECT(&e, shm_open_lacking(&x, group, tries[i].lack, 10000) == tries[i].err);
         tiara_xport_shm.close(&x);
         EXPECT(&e, tiara_alloc_live() == live);
         /* The lowest free descriptor is the one it was: all others are closed. */
@@ -123,7 +175,7 @@ static int rank_shm_fails(int rank, const struct tiara_xport_group *group, void 
         EXPECT(&e, fd_after == fd_before);
         close(fd_after);
     }
-    EXPECT(&e, shm_open_failing(&x, group, TIARA_XPORT_SHM_FAIL_NONE, 10000) == TIARA_OK);
+    EXPECT(&e, shm_open_lacking(&x, group, LACK_NONE, 10000) == TIARA_OK);
     tiara_xport_shm.close(&x);
     return e.failures;
 }
@@ -137,13 +189,13 @@ END_TEST
 /* Each way hands over the files of all ranks, to each the right ones, and leaves no name. */
 static int rank_shm_way(int rank, const struct tiara_xport_group *group, void *arg)
 {
-    struct tiara_xport_shm_params params = {TIARA_XPORT_SHM_FAIL_NONE, 1u << *(const int *)arg};
+    unsigned ways = 1u << *(const int *)arg;
     struct tiara_xport_group with = *group;
     struct tiara_expect e = {.rank = rank};
     union object x = {0};
     uint64_t mine = 1000 + (uint64_t)rank, all[TIARA_PROCS_MAX];
 
-    with.params = &params;
+    with.params = &ways;
     if (!EXPECT(&e, tiara_xport_shm.open(&x, &with, 100) == TIARA_OK))
         return e.failures;
     memcpy(tiara_xport_base(&x, rank), &mine, sizeof mine);

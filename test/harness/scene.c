@@ -6,6 +6,7 @@
 #include "test/harness/far.h"
 #include "test/harness/test.h"
 #include "test/harness/threads.h"
+#include "test/harness/xport_inproc.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -62,6 +63,37 @@ enum tiara_err tiara_scene_plan_between(const struct tiara_layout *l, int rank,
 
 /* ---- calls ---- */
 
+struct poll {
+    struct tiara_run *run;
+    bool over;
+    enum tiara_err err;
+};
+
+static bool has_moved(void *arg, struct tiara_wait_on *on)
+{
+    struct poll *p = arg;
+    bool moved;
+
+    p->over = tiara_exec_poll(p->run, on, &moved, &p->err);
+    return p->over || moved;
+}
+
+/* Runs @call to its end. */
+static enum tiara_err run_plan(struct tiara_exec *x, const struct tiara_exec_call *call)
+{
+    struct poll poll = {.run = tiara_exec_run_new()};
+    enum tiara_err err;
+
+    if (!poll.run)
+        return TIARA_ERR_NOMEM;
+    err = tiara_exec_open(poll.run, x, call);
+    while (err == TIARA_OK && !poll.over)
+        err = tiara_wait(x->wait, has_moved, &poll);
+    err = tiara_exec_close(poll.run, tiara_err_first(err, poll.err));
+    tiara_free(poll.run);
+    return err;
+}
+
 /* The part between nodes, of a node's first rank. */
 static enum tiara_err call_between(
     struct tiara_actor *a, const struct tiara_act *act, const struct tiara_small_call *small)
@@ -75,7 +107,7 @@ static enum tiara_err call_between(
         .slots = 1,
         .digest = act->digest};
 
-    return tiara_exec_run(&a->between, &call);
+    return run_plan(&a->between, &call);
 }
 
 struct part {
@@ -165,7 +197,7 @@ enum tiara_err tiara_actor_call(
     if (!act->plan)
         return call_small(a, act, in, out);
     tiara_arena_publish(&a->arena, 0);
-    return tiara_exec_run(&a->exec, &call);
+    return run_plan(&a->exec, &call);
 }
 
 /* ---- data ---- */

@@ -314,13 +314,14 @@ void suite_message_control(struct suite_rank *r)
     int next = (r->rank + 1) % r->size, last = (r->rank + r->size - 1) % r->size;
     void *x = suite_open(r, 0);
     struct side send, recv;
-    uint32_t control;
+    uint32_t control, tag_bits;
 
     if (x == NULL)
         return;
-    EXPECT(&r->expect, tiara_xport_tag_bits(x) >= 15 && tiara_xport_tag_bits(x) <= 31);
+    tag_bits = ((const struct tiara_xport_head *)x)->tag_bits;
+    EXPECT(&r->expect, tag_bits >= 15 && tag_bits <= 31);
     for (unsigned kind = 0; kind < TIARA_XPORT_CONTROLS; kind++) {
-        control = tiara_xport_control(tiara_xport_tag_bits(x), kind);
+        control = tiara_xport_control(tag_bits, kind);
         side_send(r, x, &send, next, 21, kind, 50);
         EXPECT(&r->expect, probe_wait(r, x, last) == 21);
         suite_sync(r);

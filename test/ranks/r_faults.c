@@ -10,6 +10,7 @@
 #include "test/harness/scene.h"
 #include "test/harness/test.h"
 #include "test/harness/threads.h"
+#include "test/harness/xport_inproc.h"
 #include <string.h>
 #include <sys/mman.h>
 
