@@ -53,12 +53,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of spares */
 /* The use of tiara_xport_req.handle. */
 enum {
     HANDLE_REQUEST, /* the MPI_Request, by value */
-    HANDLE_KIND, /* NULL: a send; else a receive */
-    NHANDLES
+    HANDLE_KIND /* NULL: a send; else a receive */
 };
 _Static_assert(sizeof(MPI_Request) <= sizeof(void *), "an MPI_Request fits into a handle");
-_Static_assert(NHANDLES <= sizeof(((struct tiara_xport_req *)0)->handle) / sizeof(void *),
-    "there are enough handles");
 
 static MPI_Request request_load(const struct tiara_xport_req *req)
 {
@@ -90,15 +87,11 @@ static enum tiara_err mpi_error(const char *call, int rc, int peer)
 /* A datatype of @len bytes, more than INT_MAX: pieces, then the rest. */
 static int large_type(size_t len, MPI_Datatype *type_out)
 {
-    int lengths[2] = {1, (int)(len % PIECE_BYTES)};
+    int lengths[2] = {(int)(len / PIECE_BYTES), (int)(len % PIECE_BYTES)};
     MPI_Aint offsets[2] = {0, (MPI_Aint)(len - len % PIECE_BYTES)};
-    MPI_Datatype types[2] = {MPI_DATATYPE_NULL, MPI_BYTE}, piece;
-    int rc = PMPI_Type_contiguous((int)PIECE_BYTES, MPI_BYTE, &piece);
+    MPI_Datatype types[2] = {MPI_DATATYPE_NULL, MPI_BYTE};
+    int rc = PMPI_Type_contiguous((int)PIECE_BYTES, MPI_BYTE, &types[0]);
 
-    if (rc != MPI_SUCCESS)
-        return rc;
-    rc = PMPI_Type_contiguous((int)(len / PIECE_BYTES), piece, &types[0]);
-    PMPI_Type_free(&piece);
     if (rc != MPI_SUCCESS)
         return rc;
     rc = PMPI_Type_create_struct(2, lengths, offsets, types, type_out);
@@ -109,18 +102,6 @@ static int large_type(size_t len, MPI_Datatype *type_out)
     if (rc != MPI_SUCCESS)
         PMPI_Type_free(type_out);
     return rc;
-}
-
-/* How @len bytes are said to MPI. A type other than MPI_BYTE is to be freed when the call has
- * started. */
-static int describe(size_t len, int *count_out, MPI_Datatype *type_out)
-{
-    *type_out = MPI_BYTE;
-    *count_out = 1;
-    if (len > INT_MAX)
-        return large_type(len, type_out);
-    *count_out = (int)len;
-    return MPI_SUCCESS;
 }
 
 /* ---- communicators ---- */
@@ -153,8 +134,8 @@ static void spare_put(struct spare *spare)
 
     spare->next = NULL;
     pthread_mutex_lock(&lock);
-    for (at = &spares; *at != NULL; at = &(*at)->next)
-        ;
+    for (at = &spares; *at != NULL;)
+        at = &(*at)->next;
     *at = spare;
     pthread_mutex_unlock(&lock);
 }
@@ -237,32 +218,27 @@ static enum tiara_err mpi_open(
     return TIARA_OK;
 }
 
-/* The communicators themselves are left to MPI_Finalize, which all ranks call together. */
-static void spares_free(void)
-{
-    struct spare *spare;
-
-    while ((spare = spares) != NULL) {
-        spares = spare->next;
-        tiara_free(spare);
-    }
-}
-
-/* A message that comes after its communicator was freed could be taken for one of the next
- * communicator; so a broken one is left to MPI_Finalize, too. */
+/*
+ * A message that comes after its communicator was freed could be taken for one of the next
+ * communicator; so a broken one is left to MPI_Finalize, which all ranks call together. So are
+ * spares.
+ */
 static void mpi_close(void *obj)
 {
     struct mpi *x = obj;
+    struct spare *spare;
 
-    if (x == NULL) {
-        spares_free();
-        return;
+    while (x == NULL && spares != NULL) {
+        spare = spares;
+        spares = spare->next;
+        tiara_free(spare);
     }
+    if (x == NULL)
+        return;
     if (x->id != 0 && x->head.end == TIARA_XPORT_END_TOGETHER)
         PMPI_Comm_free(&x->comm);
     if (x->id != 0 && x->head.end == TIARA_XPORT_END_ALONE) {
-        struct spare *spare = tiara_alloc(1, sizeof *spare);
-
+        spare = tiara_alloc(1, sizeof *spare);
         if (spare != NULL) {
             *spare = (struct spare){.comm = x->comm, .id = x->id};
             spare_put(spare);
@@ -279,17 +255,20 @@ static enum tiara_err message_start(
     const struct mpi *x, uint32_t tag, void *buf, struct tiara_xport_req *req)
 {
     bool is_recv = req->handle[HANDLE_KIND] != NULL;
+    bool is_large = req->len > INT_MAX;
     MPI_Request request = MPI_REQUEST_NULL;
-    MPI_Datatype type;
-    int count, rc = describe(req->len, &count, &type);
+    MPI_Datatype type = MPI_BYTE;
+    int count = is_large ? 1 : (int)req->len, rc = MPI_SUCCESS;
 
+    if (is_large)
+        rc = large_type(req->len, &type);
     if (rc != MPI_SUCCESS)
         return mpi_error("datatype of a message", rc, req->peer);
     if (is_recv)
         rc = PMPI_Irecv(buf, count, type, req->peer, (int)tag, x->comm, &request);
     else
         rc = PMPI_Isend(buf, count, type, req->peer, (int)tag, x->comm, &request);
-    if (type != MPI_BYTE)
+    if (is_large)
         PMPI_Type_free(&type);
     if (rc != MPI_SUCCESS)
         return mpi_error(is_recv ? "MPI_Irecv" : "MPI_Isend", rc, req->peer);
