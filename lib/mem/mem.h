@@ -1,10 +1,9 @@
 /*
- * The seam of memory kinds: where a pointer points, and how bytes move there.
+ * The seam of memory kinds: how bytes move. One row per kind (host now).
  *
- * One row per kind (host now). Copies into exposed memory ("cells") have their own entry: lines
- * that another core has read are slow to write with ordinary stores on some machines and not on
- * others, so which store instruction writes a cell is a property that is chosen at start-up
- * (tiara_mem_store_set), not in code.
+ * Copies into exposed memory ("cells") have their own entry: lines that another core has read are
+ * slow to write with ordinary stores on some machines (they are fetched first) and not on others,
+ * so which store instruction writes a cell, from which size up, is chosen at start-up.
  */
 #ifndef TIARA_MEM_MEM_H
 #define TIARA_MEM_MEM_H
@@ -14,10 +13,6 @@
 #include <stddef.h>
 
 struct tiara_mem {
-    const char *name;
-    bool (*owns)(const void *ptr); /* does @ptr point into this kind of memory */
-    void *(*alloc)(size_t bytes); /* private, aligned to 4096; NULL when there is none */
-    void (*free)(void *ptr); /* also NULL */
     /* Private to private, or from a cell. No overlap; no side may be NULL unless bytes is 0. */
     void (*copy)(void *dst, const void *src, size_t bytes);
     /* Into a cell that peers read next: done before any later release store of this thread. */

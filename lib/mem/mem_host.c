@@ -1,12 +1,6 @@
 /*
- * Host memory: everything that no other kind owns.
- *
- * The one idea: a peer reads each cell that is written here, and writing a line that another core
- * holds is slow with ordinary stores on some machines (it is fetched first) and not on others. So
- * there are three ways to store, and which one copy_to_cell takes, from which size up, is set at
- * start-up.
+ * Host memory, and the three ways to write its cells: see mem.h.
  */
-#include "base/alloc.h"
 #include "mem/mem.h"
 #include <stdint.h>
 #include <string.h>
@@ -72,22 +66,15 @@ static bool has_string(void)
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & erms_bit);
 }
 
-static bool has_stream(void)
-{
-    return true;
-}
+#define HAS_STREAM true
 
 #else
 
 #define copy_stream copy_plain
 #define copy_string copy_plain
+#define HAS_STREAM false
 
 static bool has_string(void)
-{
-    return false;
-}
-
-static bool has_stream(void)
 {
     return false;
 }
@@ -102,15 +89,8 @@ static struct {
 
 bool tiara_mem_store_supported(enum tiara_store store)
 {
-    switch (store) {
-    case TIARA_STORE_PLAIN:
-        return true;
-    case TIARA_STORE_STREAM:
-        return has_stream();
-    case TIARA_STORE_STRING:
-        return has_string();
-    }
-    return false;
+    return store == TIARA_STORE_PLAIN || (store == TIARA_STORE_STREAM && HAS_STREAM) ||
+           (store == TIARA_STORE_STRING && has_string());
 }
 
 enum tiara_store tiara_mem_store_default(void)
@@ -130,17 +110,6 @@ void tiara_mem_store_set(enum tiara_store store, size_t from_bytes)
     cell_store.from_bytes = from_bytes;
 }
 
-static bool host_owns(const void *ptr)
-{
-    (void)ptr;
-    return true;
-}
-
-static void *host_alloc(size_t bytes)
-{
-    return tiara_alloc_aligned(4096, bytes);
-}
-
 static void host_copy_to_cell(void *dst, const void *src, size_t bytes)
 {
     if (bytes < cell_store.from_bytes)
@@ -150,10 +119,6 @@ static void host_copy_to_cell(void *dst, const void *src, size_t bytes)
 }
 
 const struct tiara_mem tiara_mem_host = {
-    .name = "host",
-    .owns = host_owns,
-    .alloc = host_alloc,
-    .free = tiara_free,
     .copy = copy_plain,
     .copy_to_cell = host_copy_to_cell,
 };

@@ -69,21 +69,6 @@ START_TEST(test_store_default_is_supported)
 }
 END_TEST
 
-START_TEST(test_alloc_gives_pages)
-{
-    for (size_t bytes = 1; bytes < 20000; bytes = 3 * bytes + 1) {
-        unsigned char *p = tiara_mem_host.alloc(bytes);
-        ck_assert_ptr_nonnull(p);
-        ck_assert_uint_eq((uintptr_t)p % 4096, 0);
-        ck_assert(tiara_mem_host.owns(p));
-        memset(p, 1, bytes);
-        tiara_mem_host.free(p);
-    }
-    tiara_mem_host.free(NULL);
-    ck_assert_str_eq(tiara_mem_host.name, "host");
-}
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("mem");
@@ -92,7 +77,6 @@ int main(void)
     tcase_add_test(tcase, test_copy_moves_exactly_the_bytes);
     tcase_add_test(tcase, test_copy_to_cell_moves_exactly_the_bytes);
     tcase_add_test(tcase, test_store_default_is_supported);
-    tcase_add_test(tcase, test_alloc_gives_pages);
     suite_add_tcase(suite, tcase);
     return tiara_test_run(suite, CK_FORK_GETENV);
 }
