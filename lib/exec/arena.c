@@ -8,32 +8,18 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PAGE ((size_t)4096)
-/* Where the cells begin: on the page after the small slots. */
-#define CELLS_AT                                                                                   \
-    ((PAGE + TIARA_ARENA_SMALL_SLOTS * TIARA_ARENA_SMALL_STRIDE + PAGE - 1) / PAGE * PAGE)
-
-_Static_assert(sizeof(struct tiara_arena_ctl) <= 4096, "the control block is the first page");
-
-size_t tiara_arena_bytes(size_t cell_bytes)
-{
-    return CELLS_AT + TIARA_SLOTS * cell_bytes;
-}
+_Static_assert(sizeof(struct tiara_arena_ctl) <= TIARA_ARENA_SMALL_AT, "ctl is the first page");
 
 static enum tiara_err alloc_tables(struct tiara_arena *a)
 {
     size_t n = (size_t)a->size;
 
     a->ctl = tiara_alloc(n, sizeof(*a->ctl));
-    a->small = tiara_alloc(n, sizeof(*a->small));
-    a->cells = tiara_alloc(n, sizeof(*a->cells));
-    a->seen = tiara_alloc(n * TIARA_SLOTS, sizeof(*a->seen));
-    a->checked = tiara_alloc(n, sizeof(*a->checked));
+    a->known = tiara_alloc(n, sizeof(*a->known));
     a->sleepers = tiara_alloc(n, sizeof(*a->sleepers));
     a->srcs = tiara_alloc(n, sizeof(*a->srcs));
     a->xport_obj = tiara_alloc(1, a->xport->size);
-    if (!a->ctl || !a->small || !a->cells || !a->seen || !a->checked || !a->sleepers || !a->srcs ||
-        !a->xport_obj)
+    if (!a->ctl || !a->known || !a->sleepers || !a->srcs || !a->xport_obj)
         return TIARA_ERR_NOMEM;
     return TIARA_OK;
 }
@@ -60,18 +46,15 @@ enum tiara_err tiara_arena_open(struct tiara_arena *a, const struct tiara_xport 
     if (err != TIARA_OK)
         return err;
     for (int i = 0; i < a->size; i++) {
-        char *base = tiara_xport_base(a->xport_obj, i);
-        a->ctl[i] = (struct tiara_arena_ctl *)(void *)base;
-        a->small[i] = base + PAGE;
-        a->cells[i] = base + CELLS_AT;
+        a->ctl[i] = tiara_xport_base(a->xport_obj, i);
         if (i != a->index)
             a->sleepers[npeers++] = &a->ctl[i]->sleeping;
     }
-    a->wait.sleeping = &a->ctl[a->index]->sleeping;
-    a->wait.peers = a->sleepers;
-    a->wait.npeers = npeers;
-    a->wait.stuck = stuck;
-    a->wait.stuck_arg = a;
+    a->wait = (struct tiara_wait){.sleeping = &a->ctl[a->index]->sleeping,
+        .peers = a->sleepers,
+        .npeers = npeers,
+        .stuck = stuck,
+        .stuck_arg = a};
     return TIARA_OK;
 }
 
@@ -82,15 +65,13 @@ void tiara_arena_close(struct tiara_arena *a)
     tiara_free(a->xport_obj);
     tiara_free(a->srcs);
     tiara_free(a->sleepers);
-    tiara_free(a->checked);
-    tiara_free(a->seen);
-    tiara_free(a->cells);
-    tiara_free(a->small);
+    tiara_free(a->known);
     tiara_free(a->ctl);
     memset(a, 0, sizeof(*a));
 }
 
-int tiara_arena_shown_rank(const struct tiara_arena *a, int i)
+/* The rank that a message names for node index @i. */
+static int shown_rank(const struct tiara_arena *a, int i)
 {
     return a->world_rank ? a->world_rank[i] : i;
 }
@@ -138,8 +119,10 @@ enum tiara_err tiara_arena_has_left(const struct tiara_arena *a, int i)
     return a->posted || failed == failed_word(a, false) ? TIARA_ERR_PEER : TIARA_ERR_UNSUPPORTED;
 }
 
-/* "allreduce of 12 x f32 with sum" */
-void tiara_arena_describe(const struct tiara_arena_desc *d, char *text, size_t size)
+/* ---- calls that differ ---- */
+
+/* "allreduce of 12 f32 with sum" into text[size]. */
+static const char *describe(const struct tiara_arena_desc *d, char *text, size_t size)
 {
     static const char *const coll[] = {"allreduce", "reduce_scatter_block", "allgather"};
     char type[32];
@@ -149,40 +132,135 @@ void tiara_arena_describe(const struct tiara_arena_desc *d, char *text, size_t s
         d->type >= 0 ? tiara_type_name((enum tiara_type)d->type) : type,
         d->oper >= 0 ? " with " : "",
         d->oper >= 0 ? tiara_operator_name((enum tiara_operator)d->oper) : "");
+    return text;
 }
 
-enum tiara_err tiara_arena_disagree(const struct tiara_arena *a, int peer,
-    const struct tiara_arena_desc *mine, const struct tiara_arena_desc *its)
+/* @peer has called something else than @p: says what, unless it left and counts otherwise now. */
+static enum tiara_err disagree(const struct tiara_arena *a, const struct tiara_posted *p, int peer)
 {
-    char my_text[96], its_text[96];
-    /* A peer that has left counts its calls otherwise. */
+    struct tiara_arena_head *head = tiara_posted_head(a, &p->ring, peer, p->seq);
     enum tiara_err err = tiara_arena_has_left(a, peer);
+    char mine[96], its[96];
 
     if (err != TIARA_OK)
         return err;
-    tiara_arena_describe(mine, my_text, sizeof(my_text));
-    tiara_arena_describe(its, its_text, sizeof(its_text));
-    tiara_error("ranks disagree: rank %d called %s, rank %d called %s",
-        tiara_arena_shown_rank(a, a->index), my_text, tiara_arena_shown_rank(a, peer), its_text);
+    tiara_error("ranks disagree: rank %d called %s, rank %d called %s", shown_rank(a, a->index),
+        describe(&p->desc, mine, sizeof(mine)), shown_rank(a, peer),
+        describe(tiara_arena_slot_desc(head, p->ring.stride), its, sizeof(its)));
     return TIARA_ERR_MISMATCH;
 }
 
-/* Peer @peer called differently: says how. */
-static enum tiara_err disagree(const struct tiara_arena *a, int peer)
+/* The current call. */
+static struct tiara_posted current(const struct tiara_arena *a)
 {
-    const struct tiara_arena_desc *its = &a->ctl[peer]->desc;
+    return (struct tiara_posted){.ring = TIARA_POSTED_ALL,
+        .seq = a->seq,
+        .digest = a->digest,
+        .desc = *tiara_arena_desc_of(a, a->index)};
+}
 
-    if (a->posted)
-        its = tiara_arena_slot_desc(tiara_arena_head(a, peer, a->seq), TIARA_ARENA_SMALL_STRIDE);
-    return tiara_arena_disagree(a, peer, &a->ctl[a->index]->desc, its);
+static enum tiara_err disagree_now(const struct tiara_arena *a, int peer)
+{
+    struct tiara_posted now = current(a);
+
+    return disagree(a, &now, peer);
+}
+
+enum tiara_err tiara_posted_compare(struct tiara_arena *a, const struct tiara_posted *p, int peer)
+{
+    bool alike = tiara_posted_head(a, &p->ring, peer, p->seq)->digest == p->digest;
+
+    return __builtin_expect(alike, 1) ? TIARA_OK : disagree(a, p, peer);
 }
 
 enum tiara_err tiara_arena_compare(struct tiara_arena *a, int peer)
 {
-    struct tiara_arena_head *head = tiara_arena_head(a, peer, a->seq);
+    bool alike = tiara_arena_head(a, peer, a->seq)->digest == a->digest;
 
-    a->checked[peer] = a->seq;
-    return __builtin_expect(head->digest == a->digest, 1) ? TIARA_OK : disagree(a, peer);
+    a->known[peer].checked = a->seq;
+    return __builtin_expect(alike, 1) ? TIARA_OK : disagree_now(a, peer);
+}
+
+enum tiara_err tiara_posted_inspect(
+    struct tiara_arena *a, const struct tiara_posted *p, double waited_s, bool first)
+{
+    char mine[96];
+
+    for (int i = 0; i < a->size; i++) {
+        struct tiara_arena_head *head = tiara_posted_head(a, &p->ring, i, p->seq);
+        /* [arena.head] acquire: digest and desc may be read after it. */
+        bool is_there = tiara_load_acquire(&head->seq) == p->seq;
+        enum tiara_err err = TIARA_OK;
+
+        if (i == a->index)
+            continue;
+        if (is_there)
+            err = tiara_posted_compare(a, p, i);
+        if (err == TIARA_OK)
+            err = tiara_arena_has_left(a, i);
+        if (err != TIARA_OK)
+            return err;
+        if (first && !is_there)
+            tiara_warn("waiting for %.0f s in %s%s (call %llu of its node): rank %d has not %s",
+                waited_s, a->posted ? "nonblocking " : "", describe(&p->desc, mine, sizeof(mine)),
+                (unsigned long long)p->seq, shown_rank(a, i), a->posted ? "started it" : "called");
+    }
+    return TIARA_OK;
+}
+
+enum tiara_err tiara_arena_inspect(struct tiara_arena *a, double waited_s, bool first)
+{
+    struct tiara_posted now = current(a);
+
+    return tiara_posted_inspect(a, &now, waited_s, first);
+}
+
+/* ---- waiting ---- */
+
+/* A word of a peer's, which has come when @mask of it is @want. */
+struct edge {
+    tiara_u64 *word;
+    uint64_t want, mask;
+    uint64_t value; /* last seen */
+};
+
+static bool has_come(void *arg, struct tiara_wait_on *on)
+{
+    struct edge *e = arg;
+
+    /* [arena.head] acquire, [arena.kind] acquire: what the peer wrote before it may be read after
+     * it. */
+    e->value = tiara_load_acquire(e->word);
+    if ((e->value & e->mask) == e->want)
+        return true;
+    *on = (struct tiara_wait_on){e->word, e->value};
+    return false;
+}
+
+static struct edge head_of(const struct tiara_arena *a, int peer)
+{
+    return (struct edge){&tiara_arena_head(a, peer, a->seq)->seq, a->seq, UINT64_MAX, 0};
+}
+
+enum tiara_err tiara_arena_await(struct tiara_arena *a, int peer)
+{
+    struct edge head = head_of(a, peer);
+    enum tiara_err err = tiara_wait(&a->wait, has_come, &head);
+
+    return err != TIARA_OK ? err : tiara_arena_compare(a, peer);
+}
+
+bool tiara_arena_poll(
+    struct tiara_arena *a, int peer, struct tiara_wait_on *on, enum tiara_err *err_out)
+{
+    struct edge head = head_of(a, peer);
+
+    *err_out = TIARA_OK;
+    if (!has_come(&head, on))
+        return false;
+    if (a->known[peer].checked != a->seq)
+        *err_out = tiara_arena_compare(a, peer);
+    return true;
 }
 
 /* ---- kinds of memory ---- */
@@ -203,106 +281,19 @@ void tiara_arena_say_kind(struct tiara_arena *a, bool device)
     tiara_wait_wake(&a->wait, word);
 }
 
-struct kind_arg {
-    tiara_u64 *word;
-    uint32_t call; /* the lower half, without device memory */
-    uint64_t value;
-};
-
-static bool has_said_kind(void *arg, struct tiara_wait_on *on)
-{
-    struct kind_arg *k = arg;
-
-    /* [arena.kind] acquire: the peer's desc may be read after it. */
-    k->value = tiara_load_acquire(k->word);
-    if ((uint32_t)(k->value & ~UINT64_C(1)) == k->call)
-        return true;
-    *on = (struct tiara_wait_on){k->word, k->value};
-    return false;
-}
-
 enum tiara_err tiara_arena_await_kinds(struct tiara_arena *a, bool *all_device_out)
 {
     *all_device_out = true;
     for (int i = 0; i < a->size; i++) {
-        struct kind_arg k = {&a->ctl[i]->kind, (uint32_t)kind_word(a, false), 0};
-        enum tiara_err err = tiara_wait(&a->wait, has_said_kind, &k);
+        struct edge said = {&a->ctl[i]->kind, (uint32_t)kind_word(a, false), UINT32_MAX - 1, 0};
+        enum tiara_err err = tiara_wait(&a->wait, has_come, &said);
 
         if (err != TIARA_OK)
             return err;
-        if ((uint32_t)(k.value >> 32) != a->digest)
-            return disagree(a, i);
-        if (!(k.value & 1))
+        if ((uint32_t)(said.value >> 32) != a->digest)
+            return disagree_now(a, i);
+        if (!(said.value & 1))
             *all_device_out = false;
-    }
-    return TIARA_OK;
-}
-
-/* ---- waiting for a head ---- */
-
-struct await_arg {
-    struct tiara_arena_head *head;
-    uint64_t seq;
-};
-
-static bool has_published(void *arg, struct tiara_wait_on *on)
-{
-    struct await_arg *w = arg;
-    /* [arena.head] acquire: the peer's payload, digest and desc may be read after it. */
-    uint64_t seq = tiara_load_acquire(&w->head->seq);
-
-    if (seq == w->seq)
-        return true;
-    on->word = &w->head->seq;
-    on->seen = seq;
-    return false;
-}
-
-enum tiara_err tiara_arena_await(struct tiara_arena *a, int peer)
-{
-    struct await_arg w = {tiara_arena_head(a, peer, a->seq), a->seq};
-    enum tiara_err err = tiara_wait(&a->wait, has_published, &w);
-
-    return err != TIARA_OK ? err : tiara_arena_compare(a, peer);
-}
-
-bool tiara_arena_poll(
-    struct tiara_arena *a, int peer, struct tiara_wait_on *on, enum tiara_err *err_out)
-{
-    struct await_arg w = {tiara_arena_head(a, peer, a->seq), a->seq};
-
-    *err_out = TIARA_OK;
-    if (!has_published(&w, on))
-        return false;
-    if (a->checked[peer] != a->seq)
-        *err_out = tiara_arena_compare(a, peer);
-    return true;
-}
-
-enum tiara_err tiara_arena_inspect(struct tiara_arena *a, double waited_s, bool first)
-{
-    enum tiara_err err;
-    char mine[96];
-
-    tiara_arena_describe(&a->ctl[a->index]->desc, mine, sizeof(mine));
-    for (int i = 0; i < a->size; i++) {
-        struct tiara_arena_head *head = tiara_arena_head(a, i, a->seq);
-        /* [arena.head] acquire: digest and desc may be read after it. */
-        uint64_t seq = tiara_load_acquire(&head->seq);
-
-        if (i == a->index)
-            continue;
-        if (seq == a->seq && a->checked[i] != a->seq) {
-            err = tiara_arena_compare(a, i);
-            if (err != TIARA_OK)
-                return err;
-        }
-        err = tiara_arena_has_left(a, i);
-        if (err != TIARA_OK)
-            return err;
-        if (first && seq != a->seq)
-            tiara_warn("waiting for %.0f s in %s (call %llu of its node): rank %d has not called",
-                waited_s, mine, (unsigned long long)a->seq, tiara_arena_shown_rank(a, i));
     }
     return TIARA_OK;
 }

@@ -26,67 +26,55 @@ static struct tiara_run *run_of(struct tiara_sched *s)
 static void publish(struct tiara_run *r, const struct tiara_chunk *c, int step)
 {
     struct tiara_arena *a = r->s.x->arena;
+    uint64_t value = c->base + (uint64_t)step;
     tiara_u64 *word;
 
     if (!a)
         return;
     word = &a->ctl[a->index]->progress[c->part.slot];
-    if (tiara_load_relaxed(word) ==
-        c->base + (uint64_t)step) /* relaxed: only this thread writes it */
+    if (tiara_load_relaxed(word) == value) /* relaxed: only this thread writes it */
         return;
     /* [arena.progress] release: the effects of all ops of steps <= step are visible to a peer that
      * acquires this. */
-    tiara_store_release(word, c->base + (uint64_t)step);
+    tiara_store_release(word, value);
     tiara_wait_wake(&a->wait, word);
 }
 
-/* Single copy reads the peer's buffers, whose addresses are good from the beginning of its call. */
-static bool has_begun(struct tiara_run *r, int peer, struct tiara_wait_on *on)
-{
-    struct tiara_arena *a = r->s.x->arena;
-    struct tiara_arena_head *head = tiara_arena_head(a, peer, a->seq);
-    uint64_t seq;
-
-    /* [arena.head] acquire: the peer's desc may be read after it. */
-    seq = tiara_load_acquire(&head->seq);
-    if (seq != a->seq) {
-        if (!on->word)
-            *on = (struct tiara_wait_on){&head->seq, seq};
-        return false;
-    }
-    r->s.err = tiara_arena_compare(a, peer);
-    return true;
-}
-
-/* Whether @peer (a rank) has reached @step; compares digests when it is first heard of in this
- * call. */
-static bool has_reached(struct tiara_run *r, const struct tiara_chunk *c,
+/* Whether @wait, for a peer's step, holds; compares digests when the peer is first heard of in this
+ * call. The first wait that does not hold goes into @on. */
+static bool wait_holds(struct tiara_run *r, const struct tiara_chunk *c,
     struct tiara_plan_wait wait, struct tiara_wait_on *on)
 {
     struct tiara_arena *a = r->s.x->arena;
     int peer = r->s.x->node_index[wait.peer];
-    uint64_t *seen = &a->seen[peer * TIARA_SLOTS + c->part.slot];
+    tiara_u64 *word = &a->ctl[peer]->progress[c->part.slot];
+    uint64_t *seen = &a->known[peer].progress[c->part.slot];
     uint64_t want = c->base + (uint64_t)wait.step;
-    bool known = a->checked[peer] == a->seq;
+    struct tiara_wait_on missing = {0};
 
-    if (!known && r->s.call->plan->single_copy) {
-        known = has_begun(r, peer, on);
-        if (!known)
-            return false;
+    /* Single copy reads the peer's buffers, whose addresses are good from the beginning of its
+     * call. */
+    if (r->s.call->plan->single_copy && a->known[peer].checked != a->seq)
+        (void)tiara_arena_poll(a, peer, &missing, &r->s.err);
+    if (!missing.word && *seen < want) {
+        *seen = tiara_load_acquire(word); /* [arena.progress] acquire: pairs with publish(). */
+        if (*seen < want)
+            missing = (struct tiara_wait_on){word, *seen};
     }
-    if (*seen < want) {
-        tiara_u64 *word = &a->ctl[peer]->progress[c->part.slot];
-        /* [arena.progress] acquire: pairs with publish(). */
-        *seen = tiara_load_acquire(word);
-        if (*seen < want) {
-            if (!on->word)
-                *on = (struct tiara_wait_on){word, *seen};
-            return false;
-        }
-    }
+    if (missing.word && !on->word)
+        *on = missing;
     /* A step of this call's chunk cannot have been done before the peer began the call. */
-    if (!known && wait.step > 0)
+    if (!missing.word && wait.step > 0 && a->known[peer].checked != a->seq)
         r->s.err = tiara_arena_compare(a, peer);
+    return !missing.word;
+}
+
+static bool waits_hold(
+    struct tiara_run *r, const struct tiara_chunk *c, int first, int n, struct tiara_wait_on *on)
+{
+    for (int i = first; i < first + n; i++)
+        if (!wait_holds(r, c, r->s.call->plan->waits[i], on) || r->s.err != TIARA_OK)
+            return false;
     return true;
 }
 
@@ -129,52 +117,33 @@ static bool collect_messages(struct tiara_run *r, struct tiara_chunk *c)
 /* Posts of the ops behind the program counter whose messages are complete, in order. */
 static bool flush_posts(struct tiara_run *r, struct tiara_chunk *c)
 {
-    const struct tiara_plan *plan = r->s.call->plan;
     int before = c->post_pc;
 
     for (; c->post_pc < c->pc; c->post_pc++) {
-        const struct tiara_op *op = &plan->ops[c->post_pc];
-        if (op->post == 0)
-            continue;
-        if (c->done < op->post_await)
+        const struct tiara_op *op = &r->s.call->plan->ops[c->post_pc];
+
+        if (op->post != 0 && c->done < op->post_await)
             break;
-        publish(r, c, op->post);
+        if (op->post != 0)
+            publish(r, c, op->post);
     }
     return c->post_pc != before;
 }
 
-static bool waits_hold(
-    struct tiara_run *r, const struct tiara_chunk *c, int first, int n, struct tiara_wait_on *on)
-{
-    for (int i = first; i < first + n; i++)
-        if (!has_reached(r, c, r->s.call->plan->waits[i], on))
-            return false;
-    return true;
-}
-
-static enum tiara_err execute_untraced(
-    struct tiara_run *r, struct tiara_chunk *c, const struct tiara_op *op)
-{
-    switch (op->kind) {
-    case TIARA_OP_COPY:
-        return tiara_run_copy(r, c, op);
-    case TIARA_OP_REDUCE:
-        return tiara_run_reduce(r, c, op);
-    default:
-        return start_message(r, c, op);
-    }
-}
-
 static enum tiara_err execute(struct tiara_run *r, struct tiara_chunk *c, const struct tiara_op *op)
 {
+    struct tiara_trace *trace = r->s.x->trace;
+    double begin = trace ? tiara_now() : 0;
     enum tiara_err err;
-    double begin;
 
-    if (__builtin_expect(!r->s.x->trace, 1))
-        return execute_untraced(r, c, op);
-    begin = tiara_now();
-    err = execute_untraced(r, c, op);
-    tiara_trace_op(r->s.x->trace, op, c->part.slot, c->part.index, begin, tiara_now());
+    if (op->kind == TIARA_OP_COPY)
+        err = tiara_run_copy(r, c, op);
+    else if (op->kind == TIARA_OP_REDUCE)
+        err = tiara_run_reduce(r, c, op);
+    else
+        err = start_message(r, c, op);
+    if (trace)
+        tiara_trace_op(trace, op, c->part.slot, c->part.index, begin, tiara_now());
     return err;
 }
 
@@ -203,8 +172,8 @@ static void start_chunk(struct tiara_sched *s, const struct tiara_part *part)
         c->base = a->base[part->slot];
         a->base[part->slot] += (uint64_t)s->call->plan->nsteps;
     }
-    c->tmp = r->scratch + part->index % (size_t)s->window * r->scratch_bytes;
-    c->reqs = (struct tiara_xport_req *)(void *)(c->tmp + r->tmp_bytes);
+    c->tmp = (char *)s->x->tmp + part->index % (size_t)s->window * r->scratch.chunk;
+    c->reqs = (struct tiara_xport_req *)(void *)(c->tmp + r->scratch.tmp);
     if (r->bounce)
         s->err = tiara_run_fetch(r, c);
 }
@@ -228,20 +197,15 @@ static bool run_chunk(struct tiara_run *r, struct tiara_chunk *c, struct tiara_w
         }
         if (c->done < op->await || !waits_hold(r, c, op->wait, op->nwait, on))
             break;
-        if (r->s.err == TIARA_OK)
-            r->s.err = execute(r, c, op);
+        r->s.err = execute(r, c, op);
         c->pc++;
         moved = true;
         flush_posts(r, c);
     }
     moved |= collect_messages(r, c);
     moved |= flush_posts(r, c);
-    if (r->s.err == TIARA_OK && c->pc < plan->nops)
-        return moved;
-    if (r->s.err != TIARA_OK)
-        return true;
-    if (c->done < c->started || c->post_pc < plan->nops ||
-        !waits_hold(r, c, plan->exit_wait, plan->exit_nwait, on))
+    if (r->s.err != TIARA_OK || c->pc < plan->nops || c->done < c->started ||
+        c->post_pc < plan->nops || !waits_hold(r, c, plan->exit_wait, plan->exit_nwait, on))
         return moved;
     publish(r, c, plan->nsteps);
     finish_result(r, c);
@@ -292,86 +256,59 @@ static const struct tiara_sched_ops host_ops = {
 
 /* ---- a call ---- */
 
-/* How the private memory of a call is divided. */
-struct scratch {
-    size_t tmp; /* bytes of TMP of one slot */
-    size_t reqs; /* bytes of the request table of one slot */
-    size_t get; /* bytes of one fetched source */
-    int nget; /* most sources that a reduction gets */
-};
-
-/* Most sources of one op that lie in peers' private memory, and the most blocks of one. */
-static int most_pulled(const struct tiara_plan *plan, int *blocks_out)
+/* The most blocks in peers' private memory that a reduction has as sources. */
+static int most_fetched(const struct tiara_plan *plan)
 {
     int most = 0;
 
-    *blocks_out = 0;
     for (int i = 0; plan->single_copy && i < plan->nops; i++) {
+        const struct tiara_op *op = &plan->ops[i];
         int fetched = 0;
-        for (int k = 0; k < plan->ops[i].nsrc && plan->ops[i].kind == TIARA_OP_REDUCE; k++) {
-            const struct tiara_slice *s = &plan->srcs[plan->ops[i].src + k];
-            bool remote =
-                s->owner != plan->rank && (s->buf == TIARA_BUF_IN || s->buf == TIARA_BUF_OUT);
-            fetched += remote;
-            if (remote && s->count > *blocks_out)
-                *blocks_out = s->count;
+
+        for (int k = 0; k < op->nsrc && op->kind == TIARA_OP_REDUCE; k++) {
+            const struct tiara_slice *slice = &plan->srcs[op->src + k];
+
+            fetched += tiara_run_is_fetched(plan, slice) ? slice->count : 0;
         }
         most = fetched > most ? fetched : most;
     }
     return most;
 }
 
-static struct scratch scratch_of(const struct tiara_exec_call *call)
+static struct tiara_scratch scratch_of(const struct tiara_exec_call *call)
 {
     const struct tiara_plan *plan = call->plan;
     size_t elems = call->chunk_elems ? call->chunk_elems : call->count;
-    struct scratch s;
-    int blocks;
+    struct tiara_scratch s = {.block = tiara_exec_block_len(call, elems) * call->elem_size};
 
-    elems = tiara_exec_block_len(call, elems);
-    s.nget = most_pulled(plan, &blocks);
-    s.get = (elems * call->elem_size * (size_t)blocks + 63) / 64 * 64;
-    s.tmp = (elems * call->elem_size * (size_t)plan->tmp_blocks + 63) / 64 * 64;
-    s.reqs = ((size_t)plan->nasync * sizeof(struct tiara_xport_req) + 63) / 64 * 64;
+    s.tmp = tiara_run_lines(s.block * (size_t)plan->tmp_blocks);
+    s.chunk = s.tmp + tiara_run_lines((size_t)plan->nasync * sizeof(struct tiara_xport_req));
+    s.all = (size_t)call->slots * s.chunk + s.block * (size_t)most_fetched(plan);
     return s;
 }
 
-static enum tiara_err reserve(struct tiara_exec *x, const struct scratch *s, int slots)
+void tiara_exec_fini(struct tiara_exec *x)
 {
-    size_t need = (size_t)slots * (s->tmp + s->reqs) + (size_t)s->nget * s->get;
+    tiara_free(x->tmp);
+    x->tmp = NULL;
+    x->tmp_bytes = 0;
+}
 
-    if (need > x->tmp_bytes) {
-        tiara_free(x->tmp);
-        x->tmp_bytes = 0;
-        x->tmp = tiara_alloc_aligned(4096, need);
-        if (!x->tmp)
-            return TIARA_ERR_NOMEM;
-        x->tmp_bytes = need;
-    }
+static enum tiara_err reserve(struct tiara_exec *x, size_t bytes)
+{
+    if (bytes <= x->tmp_bytes)
+        return TIARA_OK;
+    tiara_exec_fini(x);
+    x->tmp = tiara_alloc_aligned(4096, bytes);
+    if (!x->tmp)
+        return TIARA_ERR_NOMEM;
+    x->tmp_bytes = bytes;
     return TIARA_OK;
 }
 
 enum tiara_err tiara_exec_reserve(struct tiara_exec *x, const struct tiara_exec_call *call)
 {
-    struct scratch s = scratch_of(call);
-
-    return reserve(x, &s, call->slots);
-}
-
-/* Takes the scratch memory: a part for each chunk in flight, then fetched sources. */
-static enum tiara_err take_scratch(struct tiara_run *r)
-{
-    struct scratch s = scratch_of(r->s.call);
-    enum tiara_err err = reserve(r->s.x, &s, r->s.call->slots);
-
-    if (err != TIARA_OK)
-        return err;
-    r->scratch = r->s.x->tmp;
-    r->tmp_bytes = s.tmp;
-    r->scratch_bytes = s.tmp + s.reqs;
-    r->get_scratch = r->scratch + (size_t)r->s.window * r->scratch_bytes;
-    r->get_bytes = s.get;
-    return TIARA_OK;
+    return reserve(x, scratch_of(call).all);
 }
 
 struct tiara_run *tiara_exec_run_new(void)
@@ -387,7 +324,6 @@ enum tiara_err tiara_exec_open(
     enum tiara_err err;
 
     /* Chunks are set when they start: clearing all of them takes longer than a small call. */
-    r->first_slot = x->arena ? x->arena->next_slot : 0;
     r->s = (struct tiara_sched){.ops = &host_ops,
         .x = x,
         .call = call,
@@ -395,11 +331,12 @@ enum tiara_err tiara_exec_open(
         .nchunks = nchunks,
         .window = nchunks < (size_t)call->slots ? (int)nchunks : call->slots,
         .nslots = TIARA_SLOTS,
-        .slot = (int)r->first_slot};
+        .slot = x->arena ? (int)x->arena->next_slot : 0};
     r->bounce = NULL;
     if (nchunks == 0)
         return TIARA_OK;
-    err = take_scratch(r);
+    r->scratch = scratch_of(call);
+    err = reserve(x, r->scratch.all);
     if (err == TIARA_OK && (call->stage_in || call->stage_out))
         err = tiara_run_stage_open(r);
     return err;
@@ -423,23 +360,6 @@ enum tiara_err tiara_exec_close(struct tiara_run *r, enum tiara_err err)
     if (err != TIARA_OK)
         tiara_sched_drain(&r->s);
     else if (a)
-        a->next_slot = (r->first_slot + r->s.nchunks) % TIARA_SLOTS;
+        a->next_slot = (size_t)r->s.slot;
     return err;
-}
-
-enum tiara_err tiara_exec_run(struct tiara_exec *x, const struct tiara_exec_call *call)
-{
-    struct tiara_run r;
-    enum tiara_err err = tiara_exec_open(&r, x, call);
-
-    if (err == TIARA_OK)
-        err = tiara_sched_run(&r.s);
-    return tiara_exec_close(&r, err);
-}
-
-void tiara_exec_fini(struct tiara_exec *x)
-{
-    tiara_free(x->tmp);
-    x->tmp = NULL;
-    x->tmp_bytes = 0;
 }

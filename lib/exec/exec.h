@@ -18,10 +18,7 @@
 
 #define TIARA_SLOTS 8 /* most chunks in flight */
 
-/*
- * A node's shared memory as the executor sees it: one segment per node rank, laid out by arena.h.
- * Owned by a communicator's state (or a test); the executor is its only user while a call runs.
- */
+/* A node's shared memory (arena.h); the executor is its only user while a call runs. */
 struct tiara_arena;
 struct tiara_trace;
 
@@ -103,16 +100,12 @@ struct tiara_exec_call {
 };
 
 /*
- * tiara_exec_run() - run one call to its end
- * Collective over the plan's ranks, with equal calls. Errors end the call on this rank only; the
- * communicator must then be revoked. TIARA_ERR_NOMEM is returned before the first op.
- */
-TIARA_MUST_USE enum tiara_err tiara_exec_run(
-    struct tiara_exec *x, const struct tiara_exec_call *call);
-/*
- * The same in parts, for a caller that has other things to do: open, poll until it says so, close.
+ * One call, collective over the plan's ranks, with equal calls: open, poll until it says so, close.
+ * Errors end the call on this rank only; the communicator must then be revoked. Open returns
+ * TIARA_ERR_NOMEM before the first op. One call of an executor at a time; no other thread
+ * meanwhile.
  * @run: from tiara_exec_run_new, freed with tiara_free; used for one call at a time. @call is
- * borrowed until close. One call of an executor at a time; no other thread meanwhile.
+ * borrowed until close.
  */
 struct tiara_run;
 struct tiara_run *tiara_exec_run_new(void); /* NULL: no memory */
@@ -125,11 +118,8 @@ bool tiara_exec_poll(
     struct tiara_run *run, struct tiara_wait_on *on, bool *moved_out, enum tiara_err *err_out);
 /* After open failed, or poll said that it is over: @err is what it ended with, and is returned. */
 enum tiara_err tiara_exec_close(struct tiara_run *run, enum tiara_err err);
-/*
- * Takes the private memory that calls like @call with chunks up to call->chunk_elems need, so that
- * tiara_exec_run() takes none: a rank that has no memory says so before it leaves others waiting.
- * Errors: TIARA_ERR_NOMEM.
- */
+/* Takes the private memory that calls like @call with chunks up to call->chunk_elems need, so that
+ * a rank that has none says so before it leaves others waiting. Errors: TIARA_ERR_NOMEM. */
 TIARA_MUST_USE enum tiara_err tiara_exec_reserve(
     struct tiara_exec *x, const struct tiara_exec_call *call);
 void tiara_exec_fini(struct tiara_exec *x);

@@ -27,7 +27,7 @@ static char *user_base(const struct tiara_run *r, int owner, enum tiara_buf buf)
 
     if (owner == x->rank)
         return buf == TIARA_BUF_IN ? (char *)(uintptr_t)r->s.call->in : r->s.call->out;
-    desc = &x->arena->ctl[x->node_index[owner]]->desc;
+    desc = tiara_arena_desc_of(x->arena, x->node_index[owner]);
     return (char *)(uintptr_t)(buf == TIARA_BUF_IN ? desc->in_addr : desc->out_addr);
 }
 
@@ -40,8 +40,7 @@ struct tiara_place tiara_run_place(const struct tiara_run *r, const struct tiara
     bool packed = true;
 
     if (slice->buf == TIARA_BUF_CELL) {
-        base = x->arena->cells[x->node_index[slice->owner]] +
-               (size_t)c->part.slot * x->arena->cell_bytes;
+        base = tiara_arena_cell(x->arena, x->node_index[slice->owner], c->part.slot);
     } else if (slice->buf == TIARA_BUF_TMP) {
         base = c->tmp;
     } else {
@@ -52,12 +51,6 @@ struct tiara_place tiara_run_place(const struct tiara_run *r, const struct tiara
     tiara_assert(slice->buf != TIARA_BUF_CELL || p.bytes == 0 ||
                  (size_t)(p.at - base) + p.bytes <= x->arena->cell_bytes);
     return p;
-}
-
-/* Whether @slice is a peer's private memory, to be fetched; else it can be read in place. */
-static bool is_fetched(const struct tiara_run *r, const struct tiara_slice *slice)
-{
-    return slice->owner != r->s.x->rank && slice->buf != TIARA_BUF_CELL;
 }
 
 static enum tiara_err get(
@@ -81,7 +74,7 @@ enum tiara_err tiara_run_copy(
 
     if (dst.bytes == 0)
         return TIARA_OK;
-    if (is_fetched(r, from))
+    if (tiara_run_is_fetched(r->s.call->plan, from))
         return get(r, from->owner, &src, dst.at);
     if (dst.at == src.at)
         return TIARA_OK;
@@ -117,6 +110,7 @@ static enum tiara_err reduce_piece(
 enum tiara_err tiara_run_reduce(
     const struct tiara_run *r, const struct tiara_chunk *c, const struct tiara_op *op)
 {
+    const struct tiara_plan *plan = r->s.call->plan;
     struct tiara_place dst = tiara_run_place(r, c, &op->dst, op->block);
     const void *few[FEW], **src = few;
     enum tiara_err err = TIARA_OK;
@@ -129,19 +123,18 @@ enum tiara_err tiara_run_reduce(
         return TIARA_ERR_NOMEM;
     for (size_t piece = 0; piece < (size_t)dst.pieces && err == TIARA_OK; piece++) {
         struct tiara_place to = dst;
-        int fetched = 0;
+        char *here = (char *)r->s.x->tmp + (size_t)r->s.window * r->scratch.chunk;
 
         to.at += piece * dst.stride;
         for (int i = 0; i < op->nsrc && err == TIARA_OK; i++) {
-            const struct tiara_slice *slice = &r->s.call->plan->srcs[op->src + i];
+            const struct tiara_slice *slice = &plan->srcs[op->src + i];
             struct tiara_place from = tiara_run_place(r, c, slice, op->block);
 
             src[i] = from.at += piece * from.stride;
-            if (is_fetched(r, slice)) {
-                char *here = r->get_scratch + (size_t)fetched++ * r->get_bytes;
-
+            if (tiara_run_is_fetched(plan, slice)) {
                 src[i] = here;
                 err = get(r, slice->owner, &from, here);
+                here += (size_t)slice->count * r->scratch.block;
             }
         }
         if (err == TIARA_OK)

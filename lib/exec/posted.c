@@ -29,14 +29,13 @@ struct tiara_posted_ring tiara_posted_part(int first, int nunits)
 
 void tiara_posted_clear(struct tiara_arena *a, const struct tiara_posted_ring *ring)
 {
-    memset(a->small[a->index] + ring->offset, 0, ring->stride * (size_t)ring->nslots);
+    memset(tiara_posted_head(a, ring, a->index, 0), 0, ring->stride * (size_t)ring->nslots);
 }
 
 static struct tiara_arena_head *head_of(
     const struct tiara_arena *a, const struct tiara_posted *p, int i)
 {
-    return (struct tiara_arena_head *)(void *)(a->small[i] + p->ring.offset +
-                                               p->seq % (uint64_t)p->ring.nslots * p->ring.stride);
+    return tiara_posted_head(a, &p->ring, i, p->seq);
 }
 
 bool tiara_posted_has_slot(struct tiara_arena *a, const struct tiara_posted *p)
@@ -60,32 +59,15 @@ static void publish(struct tiara_arena *a, const struct tiara_posted *p, size_t 
     struct tiara_arena_head *head = head_of(a, p, a->index);
 
     *tiara_arena_slot_desc(head, p->ring.stride) = p->desc;
-    head->digest = p->digest;
-    head->bytes = (uint32_t)bytes;
-    /* [arena.head] release: payload, digest and desc are visible to a peer that acquires this
-     * sequence number. */
-    tiara_store_release(&head->seq, p->seq);
-    tiara_wait_wake(&a->wait, &head->seq);
+    tiara_arena_head_publish(a, head, p->seq, p->digest, bytes);
 }
 
 void tiara_posted_publish(
     struct tiara_arena *a, const struct tiara_posted *p, const struct tiara_small_call *call)
 {
-    char *payload = tiara_arena_payload(head_of(a, p, a->index));
-
     tiara_assert(call->bytes + AROUND <= p->ring.stride);
-    call->mem->copy_to_cell(payload, call->in, call->bytes);
+    call->mem->copy_to_cell(tiara_arena_payload(head_of(a, p, a->index)), call->in, call->bytes);
     publish(a, p, call->bytes);
-}
-
-/* What peer @i, which has published call p->seq, called; logged when it differs. */
-static enum tiara_err compare(struct tiara_arena *a, const struct tiara_posted *p, int i)
-{
-    struct tiara_arena_head *head = head_of(a, p, i);
-
-    if (__builtin_expect(head->digest == p->digest, 1))
-        return TIARA_OK;
-    return tiara_arena_disagree(a, i, &p->desc, tiara_arena_slot_desc(head, p->ring.stride));
 }
 
 bool tiara_posted_poll(struct tiara_arena *a, struct tiara_posted *p,
@@ -98,7 +80,7 @@ bool tiara_posted_poll(struct tiara_arena *a, struct tiara_posted *p,
         /* [arena.head] acquire: the peer's payload, digest and desc may be read after it. */
         if (tiara_load_acquire(&head->seq) != p->seq)
             return false;
-        *err_out = compare(a, p, p->peer);
+        *err_out = tiara_posted_compare(a, p, p->peer);
         if (*err_out != TIARA_OK)
             return true;
     }
@@ -113,7 +95,6 @@ void tiara_posted_begin(struct tiara_arena *a, const struct tiara_posted *p)
     a->seq = p->seq;
     a->digest = p->digest;
     a->call = p->seq;
-    a->ctl[a->index]->desc = p->desc;
     publish(a, p, 0);
 }
 
@@ -125,32 +106,4 @@ void tiara_posted_finish(struct tiara_arena *a, uint64_t seq)
         return;
     /* [arena.finished] release: all reads of the slots of calls up to @seq came before. */
     tiara_store_release(word, seq);
-}
-
-enum tiara_err tiara_posted_inspect(
-    struct tiara_arena *a, const struct tiara_posted *p, double waited_s, bool first)
-{
-    char mine[96];
-
-    tiara_arena_describe(&p->desc, mine, sizeof(mine));
-    for (int i = 0; i < a->size; i++) {
-        struct tiara_arena_head *head = head_of(a, p, i);
-        /* [arena.head] acquire: digest and desc may be read after it. */
-        uint64_t seq = tiara_load_acquire(&head->seq);
-        enum tiara_err err = TIARA_OK;
-
-        if (i == a->index)
-            continue;
-        if (seq == p->seq)
-            err = compare(a, p, i);
-        if (err == TIARA_OK)
-            err = tiara_arena_has_left(a, i);
-        if (err != TIARA_OK)
-            return err;
-        if (first && seq != p->seq)
-            tiara_warn("waiting for %.0f s in nonblocking %s (call %llu of its node): rank %d has "
-                       "not started it",
-                waited_s, mine, (unsigned long long)p->seq, tiara_arena_shown_rank(a, i));
-    }
-    return TIARA_OK;
 }

@@ -29,18 +29,35 @@ struct tiara_chunk {
     struct tiara_xport_req *reqs; /* [plan->nasync] */
 };
 
+/* How the private memory of a call is divided, in bytes. */
+struct tiara_scratch {
+    size_t tmp; /* TMP of a chunk in flight */
+    size_t chunk; /* that and its requests */
+    size_t block; /* behind those of all chunks: of the blocks that are fetched for a reduction */
+    size_t all;
+};
+
 struct tiara_run {
     struct tiara_sched s; /* the first, so that it can be found from it */
-    size_t first_slot; /* the slot of chunk 0 */
-    char *scratch; /* TMP and requests of the chunks in flight, in turn */
-    size_t tmp_bytes, scratch_bytes; /* of TMP, and of both, per chunk */
+    struct tiara_scratch scratch;
     char *bounce; /* staged buffers: bounce buffers of the chunks in flight, in turn */
     /* Bytes of both buffers, per chunk; 0: not staged, or in place with the other. */
     size_t bounce_in, bounce_out;
-    char *get_scratch; /* single-copy plans: sources fetched for one reduction */
-    size_t get_bytes; /* of each */
     struct tiara_chunk chunk[TIARA_SLOTS];
 };
+
+/* @bytes rounded up to cache lines. */
+static inline size_t tiara_run_lines(size_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+/* Whether @slice is a peer's private memory, to be fetched; else it can be read in place. */
+static inline bool tiara_run_is_fetched(
+    const struct tiara_plan *plan, const struct tiara_slice *slice)
+{
+    return slice->owner != plan->rank && slice->buf != TIARA_BUF_CELL;
+}
 
 /* Where @slice, which holds blocks @block .., lies for chunk @c; in the addresses of the process
  * that owns it. */

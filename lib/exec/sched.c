@@ -11,6 +11,11 @@ static int slot_after(const struct tiara_sched *s, int slot)
     return slot + 1 == s->nslots ? 0 : slot + 1;
 }
 
+static bool is_over(const struct tiara_sched *s)
+{
+    return s->err != TIARA_OK || s->oldest == s->nchunks;
+}
+
 static void start_next(struct tiara_sched *s, int slot)
 {
     const struct tiara_exec_call *call = s->call;
@@ -57,19 +62,17 @@ bool tiara_sched_advance(void *arg, struct tiara_wait_on *on)
 bool tiara_sched_poll(struct tiara_sched *s, struct tiara_wait_on *on, bool *moved_out)
 {
     *on = (struct tiara_wait_on){0};
-    *moved_out = !tiara_sched_is_over(s) && tiara_sched_advance(s, on);
-    return tiara_sched_is_over(s);
+    *moved_out = !is_over(s) && tiara_sched_advance(s, on);
+    return is_over(s);
 }
 
 enum tiara_err tiara_sched_run(struct tiara_sched *s)
 {
-    enum tiara_err err = s->err;
+    enum tiara_err err = TIARA_OK;
 
-    while (err == TIARA_OK && s->oldest < s->nchunks) {
+    while (err == TIARA_OK && !is_over(s))
         err = tiara_wait(s->x->wait, tiara_sched_advance, s);
-        err = tiara_err_first(err, s->err);
-    }
-    return err;
+    return tiara_err_first(err, s->err);
 }
 
 void tiara_sched_drain(struct tiara_sched *s)

@@ -44,11 +44,6 @@ struct tiara_sched {
     enum tiara_err err;
 };
 
-static inline bool tiara_sched_is_over(const struct tiara_sched *s)
-{
-    return s->err != TIARA_OK || s->oldest == s->nchunks;
-}
-
 /*
  * One try of every chunk in flight, oldest first: the condition of a wait (tiara_ready_fn), with
  * the scheduler as @arg. True when something moved, failed, or all is over.

@@ -17,34 +17,38 @@ static size_t blocks_of(const struct tiara_exec_call *call, enum tiara_buf buf)
 enum tiara_err tiara_run_stage_open(struct tiara_run *r)
 {
     const struct tiara_exec_call *call = r->s.call;
-    size_t one = r->s.chunk_elems * call->elem_size, both;
+    size_t one = r->s.chunk_elems * call->elem_size;
     bool in_place = call->in == call->out;
 
     r->bounce_in = call->stage_in && !in_place ? blocks_of(call, TIARA_BUF_IN) * one : 0;
     r->bounce_out = call->stage_out ? blocks_of(call, TIARA_BUF_OUT) * one : 0;
-    r->bounce_in = (r->bounce_in + 63) / 64 * 64;
-    r->bounce_out = (r->bounce_out + 63) / 64 * 64;
-    both = r->bounce_in + r->bounce_out;
-    r->bounce = r->s.x->stage->bounce(r->s.x->stage_obj, (size_t)r->s.window * both);
+    r->bounce_in = tiara_run_lines(r->bounce_in);
+    r->bounce_out = tiara_run_lines(r->bounce_out);
+    r->bounce = r->s.x->stage->bounce(
+        r->s.x->stage_obj, (size_t)r->s.window * (r->bounce_in + r->bounce_out));
     return r->bounce ? TIARA_OK : TIARA_ERR_NOMEM;
 }
 
-/* One direction of the copies of a buffer: its blocks @first .. of chunk @c. */
-static enum tiara_err move(const struct tiara_run *r, const struct tiara_chunk *c, char *bounce,
-    char *user, size_t first, size_t nblocks, bool fetch)
+/* Starts the copies of @nblocks blocks from @first on: of IN to its bounce buffer, of OUT back. */
+static enum tiara_err move(const struct tiara_run *r, const struct tiara_chunk *c,
+    enum tiara_buf buf, size_t first, size_t nblocks)
 {
     const struct tiara_exec_call *call = r->s.call;
     const struct tiara_stage *stage = r->s.x->stage;
     void *s = r->s.x->stage_obj;
+    bool fetch = buf == TIARA_BUF_IN;
     size_t bytes = c->part.count * call->elem_size;
     enum tiara_err err = TIARA_OK;
 
     for (size_t b = first; b < first + nblocks && err == TIARA_OK; b++) {
-        char *there = user + (c->part.first + b * call->count) * call->elem_size;
-        char *here = bounce + b * bytes;
+        size_t at = (c->part.first + b * call->count) * call->elem_size;
 
-        err = fetch ? stage->fetch(s, c->part.slot, here, there, bytes)
-                    : stage->store(s, c->part.slot, there, here, bytes);
+        if (fetch)
+            err = stage->fetch(
+                s, c->part.slot, c->bounce_in + b * bytes, (const char *)call->in + at, bytes);
+        else
+            err = stage->store(
+                s, c->part.slot, (char *)call->out + at, c->bounce_out + b * bytes, bytes);
     }
     return err;
 }
@@ -53,7 +57,6 @@ enum tiara_err tiara_run_fetch(struct tiara_run *r, struct tiara_chunk *c)
 {
     const struct tiara_exec_call *call = r->s.call;
     size_t turn = c->part.index % (size_t)r->s.window;
-    char *user = (char *)(uintptr_t)call->in;
     char *bounce = r->bounce + turn * (r->bounce_in + r->bounce_out);
     bool in_place = call->in == call->out;
 
@@ -65,16 +68,14 @@ enum tiara_err tiara_run_fetch(struct tiara_run *r, struct tiara_chunk *c)
     if (!c->bounce_in)
         return TIARA_OK;
     if (in_place && call->plan->coll == TIARA_COLL_ALLGATHER)
-        return move(r, c, c->bounce_in, user, (size_t)call->plan->rank, 1, true);
-    return move(r, c, c->bounce_in, user, 0, blocks_of(call, TIARA_BUF_IN), true);
+        return move(r, c, TIARA_BUF_IN, (size_t)call->plan->rank, 1);
+    return move(r, c, TIARA_BUF_IN, 0, blocks_of(call, TIARA_BUF_IN));
 }
 
 enum tiara_err tiara_run_store(struct tiara_run *r, struct tiara_chunk *c)
 {
-    const struct tiara_exec_call *call = r->s.call;
-
     c->state = TIARA_CHUNK_STORE;
-    return move(r, c, c->bounce_out, call->out, 0, blocks_of(call, TIARA_BUF_OUT), false);
+    return move(r, c, TIARA_BUF_OUT, 0, blocks_of(r->s.call, TIARA_BUF_OUT));
 }
 
 void tiara_run_stage_drain(struct tiara_run *r, const struct tiara_chunk *c)

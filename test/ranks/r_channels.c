@@ -94,7 +94,7 @@ static int play(struct tiara_actor *a, void *arg)
     a->arena.posted = true;
     for (int i = 0; i < NCHANNELS; i++) {
         struct tiara_posted_ring ring = part_of(i);
-        memset(a->arena.small[a->arena.index] + ring.offset, 0xff, ring.stride);
+        memset(tiara_posted_head(&a->arena, &ring, a->arena.index, 0), 0xff, ring.stride);
         tiara_posted_clear(&a->arena, &ring);
     }
     /* All have emptied theirs; the last slots of the arena are no channel's. */
