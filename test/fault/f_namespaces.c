@@ -174,8 +174,9 @@ static int run_job(const char *role, const char *what)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* Each kind for half of the ranks, so that both sides are there; then what containers are. */
-static const char *const roles[] = {"p/half", "i/half", "U/half", "u/half", "m/half", "pm/all",
+/* Each kind alone, then what containers are. */
+static const char *const roles[] = {"p/all", "p/one", "p/half", "i/all", "i/one", "i/half", "U/all",
+    "U/one", "U/half", "u/all", "u/one", "u/half", "m/all", "m/one", "m/half", "pm/all",
     "piUum/all", "piUum/one", "piUum/half"};
 static int ntested;
 
