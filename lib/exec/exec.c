@@ -20,6 +20,12 @@ static struct tiara_run *run_of(struct tiara_sched *s)
     return (struct tiara_run *)(void *)s;
 }
 
+/* @bytes rounded up to cache lines. */
+static size_t whole_lines(size_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
 /* ---- progress words ---- */
 
 /* Own progress in the slot of @c reaches its @step. */
@@ -112,6 +118,87 @@ static bool collect_messages(struct tiara_run *r, struct tiara_chunk *c)
     return c->done != before;
 }
 
+/* ---- staged buffers ---- */
+
+/*
+ * A chunk has two more states, before and after its ops, in which it waits for copies as others
+ * wait for peers. So the copies of one chunk overlap with the work on others. The result buffer
+ * comes in only where it is an input too.
+ */
+
+/* Blocks of the caller's buffer that a chunk has a part of. */
+static size_t blocks_of(const struct tiara_exec_call *call, enum tiara_buf buf)
+{
+    return tiara_exec_is_single(call, buf) ? 1 : (size_t)call->plan->nblocks;
+}
+
+/* Takes the bounce buffers. */
+static enum tiara_err take_bounce(struct tiara_run *r)
+{
+    const struct tiara_exec_call *call = r->s.call;
+    size_t one = r->s.chunk_elems * call->elem_size;
+    bool in_place = call->in == call->out;
+
+    r->bounce_in = call->stage_in && !in_place ? blocks_of(call, TIARA_BUF_IN) * one : 0;
+    r->bounce_out = call->stage_out ? blocks_of(call, TIARA_BUF_OUT) * one : 0;
+    r->bounce_in = whole_lines(r->bounce_in);
+    r->bounce_out = whole_lines(r->bounce_out);
+    r->bounce = r->s.x->stage->bounce(
+        r->s.x->stage_obj, (size_t)r->s.window * (r->bounce_in + r->bounce_out));
+    return r->bounce ? TIARA_OK : TIARA_ERR_NOMEM;
+}
+
+/* Starts the copies of @nblocks blocks from @first on: of IN to its bounce buffer, of OUT back. */
+static enum tiara_err copy_blocks(const struct tiara_run *r, const struct tiara_chunk *c,
+    enum tiara_buf buf, size_t first, size_t nblocks)
+{
+    const struct tiara_exec_call *call = r->s.call;
+    const struct tiara_stage *stage = r->s.x->stage;
+    void *s = r->s.x->stage_obj;
+    bool fetch = buf == TIARA_BUF_IN;
+    size_t bytes = c->part.count * call->elem_size;
+    enum tiara_err err = TIARA_OK;
+
+    for (size_t b = first; b < first + nblocks && err == TIARA_OK; b++) {
+        size_t at = (c->part.first + b * call->count) * call->elem_size;
+
+        if (fetch)
+            err = stage->fetch(
+                s, c->part.slot, c->bounce_in + b * bytes, (const char *)call->in + at, bytes);
+        else
+            err = stage->store(
+                s, c->part.slot, (char *)call->out + at, c->bounce_out + b * bytes, bytes);
+    }
+    return err;
+}
+
+/* Chunk @c begins: starts what has to come in. */
+static enum tiara_err fetch_input(struct tiara_run *r, struct tiara_chunk *c)
+{
+    const struct tiara_exec_call *call = r->s.call;
+    size_t turn = c->part.index % (size_t)r->s.window;
+    char *bounce = r->bounce + turn * (r->bounce_in + r->bounce_out);
+    bool in_place = call->in == call->out;
+
+    c->state = TIARA_CHUNK_FETCH;
+    c->bounce_in = r->bounce_in > 0 ? bounce : NULL;
+    c->bounce_out = r->bounce_out > 0 ? bounce + r->bounce_in : NULL;
+    if (in_place)
+        c->bounce_in = c->bounce_out;
+    if (!c->bounce_in)
+        return TIARA_OK;
+    if (in_place && call->plan->coll == TIARA_COLL_ALLGATHER)
+        return copy_blocks(r, c, TIARA_BUF_IN, (size_t)call->plan->rank, 1);
+    return copy_blocks(r, c, TIARA_BUF_IN, 0, blocks_of(call, TIARA_BUF_IN));
+}
+
+/* The result of @c is complete in its bounce buffer: starts what has to go back. */
+static enum tiara_err store_result(struct tiara_run *r, struct tiara_chunk *c)
+{
+    c->state = TIARA_CHUNK_STORE;
+    return copy_blocks(r, c, TIARA_BUF_OUT, 0, blocks_of(r->s.call, TIARA_BUF_OUT));
+}
+
 /* ---- a chunk ---- */
 
 /* Posts of the ops behind the program counter whose messages are complete, in order. */
@@ -175,7 +262,7 @@ static void start_chunk(struct tiara_sched *s, const struct tiara_part *part)
     c->tmp = (char *)s->x->tmp + part->index % (size_t)s->window * r->scratch.chunk;
     c->reqs = (struct tiara_xport_req *)(void *)(c->tmp + r->scratch.tmp);
     if (r->bounce)
-        s->err = tiara_run_fetch(r, c);
+        s->err = fetch_input(r, c);
 }
 
 /*
@@ -211,7 +298,7 @@ static bool run_chunk(struct tiara_run *r, struct tiara_chunk *c, struct tiara_w
     finish_result(r, c);
     r->s.busy[c->part.slot] = c->bounce_out != NULL;
     if (c->bounce_out)
-        r->s.err = tiara_run_store(r, c);
+        r->s.err = store_result(r, c);
     return true;
 }
 
@@ -244,11 +331,13 @@ static void drain_chunk(struct tiara_sched *s, int slot)
 {
     struct tiara_run *r = run_of(s);
     struct tiara_chunk *c = &r->chunk[slot];
+    bool done = c->state == TIARA_CHUNK_RUN;
 
     for (int i = c->done; i < c->started; i++)
         if (!c->reqs[i].done)
             s->x->net->cancel(s->x->net_obj, &c->reqs[i]);
-    tiara_run_stage_drain(r, c);
+    while (!done && s->x->stage->test(s->x->stage_obj, slot, &done) == TIARA_OK)
+        ;
 }
 
 static const struct tiara_sched_ops host_ops = {
@@ -281,8 +370,8 @@ static struct tiara_scratch scratch_of(const struct tiara_exec_call *call)
     size_t elems = call->chunk_elems ? call->chunk_elems : call->count;
     struct tiara_scratch s = {.block = tiara_exec_block_len(call, elems) * call->elem_size};
 
-    s.tmp = tiara_run_lines(s.block * (size_t)plan->tmp_blocks);
-    s.chunk = s.tmp + tiara_run_lines((size_t)plan->nasync * sizeof(struct tiara_xport_req));
+    s.tmp = whole_lines(s.block * (size_t)plan->tmp_blocks);
+    s.chunk = s.tmp + whole_lines((size_t)plan->nasync * sizeof(struct tiara_xport_req));
     s.all = (size_t)call->slots * s.chunk + s.block * (size_t)most_fetched(plan);
     return s;
 }
@@ -338,7 +427,7 @@ enum tiara_err tiara_exec_open(
     r->scratch = scratch_of(call);
     err = reserve(x, r->scratch.all);
     if (err == TIARA_OK && (call->stage_in || call->stage_out))
-        err = tiara_run_stage_open(r);
+        err = take_bounce(r);
     return err;
 }
 

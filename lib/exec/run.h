@@ -46,12 +46,6 @@ struct tiara_run {
     struct tiara_chunk chunk[TIARA_SLOTS];
 };
 
-/* @bytes rounded up to cache lines. */
-static inline size_t tiara_run_lines(size_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
-}
-
 /* Whether @slice is a peer's private memory, to be fetched; else it can be read in place. */
 static inline bool tiara_run_is_fetched(
     const struct tiara_plan *plan, const struct tiara_slice *slice)
@@ -63,17 +57,6 @@ static inline bool tiara_run_is_fetched(
  * that owns it. */
 struct tiara_place tiara_run_place(const struct tiara_run *r, const struct tiara_chunk *c,
     const struct tiara_slice *slice, int block);
-
-/* ---- staged buffers: staged.c ---- */
-
-/* Takes the bounce buffers. Errors: TIARA_ERR_NOMEM. */
-TIARA_MUST_USE enum tiara_err tiara_run_stage_open(struct tiara_run *r);
-/* Chunk @c begins: starts what has to come in. */
-TIARA_MUST_USE enum tiara_err tiara_run_fetch(struct tiara_run *r, struct tiara_chunk *c);
-/* Its result is complete: starts what has to go back. */
-TIARA_MUST_USE enum tiara_err tiara_run_store(struct tiara_run *r, struct tiara_chunk *c);
-/* Waits for its copies, after an error: the caller's buffers are its own again. */
-void tiara_run_stage_drain(struct tiara_run *r, const struct tiara_chunk *c);
 
 /* COPY and REDUCE of the chunk: move.c */
 TIARA_MUST_USE enum tiara_err tiara_run_copy(
