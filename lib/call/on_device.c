@@ -214,7 +214,7 @@ static enum tiara_err device_start(struct tiara_task *t)
     tell_kernels(t);
     if (!t->gpu.in_stream) {
         tiara_call_begin(c, t->call);
-        tiara_arena_publish(c->arena, 0);
+        tiara_arena_publish(c->arena);
     }
     if (t->choice.path == TIARA_PATH_PLAN)
         err = tiara_plan_get(c, &t->choice, TIARA_PLAN_DEVICE, &t->exec.plan);

@@ -48,7 +48,7 @@ static enum tiara_err plan_start(struct tiara_task *t)
         /* Before a plan is made, which takes an agreement: a peer that called differently is not
          * in it, but can be seen here. */
         if (err == TIARA_OK && c->arena)
-            tiara_arena_publish(c->arena, 0);
+            tiara_arena_publish(c->arena);
     }
     t->exec.plan = t->plan;
     if (err == TIARA_OK && !t->plan)

@@ -58,7 +58,7 @@
 struct tiara_arena_head {
     tiara_u64 seq;
     uint32_t digest;
-    uint32_t bytes; /* payload that follows */
+    uint32_t unused;
 };
 
 /* What a rank is doing, for the messages of peers, and for gets. */
@@ -189,20 +189,19 @@ static inline void tiara_arena_begin(
 }
 
 /* Publishes call @seq in the own slot @head, where payload and desc are in place. */
-static inline void tiara_arena_head_publish(struct tiara_arena *a, struct tiara_arena_head *head,
-    uint64_t seq, uint32_t digest, size_t bytes)
+static inline void tiara_arena_head_publish(
+    struct tiara_arena *a, struct tiara_arena_head *head, uint64_t seq, uint32_t digest)
 {
     head->digest = digest;
-    head->bytes = (uint32_t)bytes;
     /* [arena.head] release: payload, digest and desc are visible to a peer that acquires this
      * sequence number. */
     tiara_store_release(&head->seq, seq);
     tiara_wait_wake(&a->wait, &head->seq);
 }
 /* The current call. */
-static inline void tiara_arena_publish(struct tiara_arena *a, size_t bytes)
+static inline void tiara_arena_publish(struct tiara_arena *a)
 {
-    tiara_arena_head_publish(a, tiara_arena_head(a, a->index, a->seq), a->seq, a->digest, bytes);
+    tiara_arena_head_publish(a, tiara_arena_head(a, a->index, a->seq), a->seq, a->digest);
 }
 
 /* Waits until @peer has published the current call. TIARA_ERR_MISMATCH when its digest differs

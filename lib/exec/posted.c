@@ -54,12 +54,12 @@ bool tiara_posted_has_slot(struct tiara_arena *a, const struct tiara_posted *p)
     return true;
 }
 
-static void publish(struct tiara_arena *a, const struct tiara_posted *p, size_t bytes)
+static void publish(struct tiara_arena *a, const struct tiara_posted *p)
 {
     struct tiara_arena_head *head = head_of(a, p, a->index);
 
     *tiara_arena_slot_desc(head, p->ring.stride) = p->desc;
-    tiara_arena_head_publish(a, head, p->seq, p->digest, bytes);
+    tiara_arena_head_publish(a, head, p->seq, p->digest);
 }
 
 void tiara_posted_publish(
@@ -67,7 +67,7 @@ void tiara_posted_publish(
 {
     tiara_assert(call->bytes + AROUND <= p->ring.stride);
     call->mem->copy_to_cell(tiara_arena_payload(head_of(a, p, a->index)), call->in, call->bytes);
-    publish(a, p, call->bytes);
+    publish(a, p);
 }
 
 bool tiara_posted_poll(struct tiara_arena *a, struct tiara_posted *p,
@@ -95,7 +95,7 @@ void tiara_posted_begin(struct tiara_arena *a, const struct tiara_posted *p)
     a->seq = p->seq;
     a->digest = p->digest;
     a->call = p->seq;
-    publish(a, p, 0);
+    publish(a, p);
 }
 
 void tiara_posted_finish(struct tiara_arena *a, uint64_t seq)

@@ -21,7 +21,7 @@ void tiara_small_publish(struct tiara_arena *a, const struct tiara_small_call *c
         memcpy(payload_of(a, a->index), call->in, call->bytes);
     else
         call->mem->copy_to_cell(payload_of(a, a->index), call->in, call->bytes);
-    tiara_arena_publish(a, call->bytes);
+    tiara_arena_publish(a);
 }
 
 /* Waits for the payloads of all ranks, which go into a->srcs. */
@@ -75,7 +75,7 @@ static enum tiara_err exchange(struct tiara_arena *a, const void *in, size_t byt
 
     tiara_arena_begin(a, a->digest, &same);
     memcpy(payload_of(a, a->index), in, bytes);
-    tiara_arena_publish(a, bytes);
+    tiara_arena_publish(a);
     return await_all(a);
 }
 
@@ -93,12 +93,8 @@ enum tiara_err tiara_small_and(struct tiara_arena *a, uint64_t mine, uint64_t *a
     enum tiara_err err = exchange(a, &mine, sizeof(mine));
 
     *all_out = mine;
-    for (int i = 0; i < a->size && err == TIARA_OK; i++) {
-        uint64_t its;
-
-        memcpy(&its, a->srcs[i], sizeof(its));
-        *all_out &= its;
-    }
+    for (int i = 0; i < a->size && err == TIARA_OK; i++)
+        *all_out &= *(const uint64_t *)a->srcs[i];
     return err;
 }
 
@@ -117,7 +113,7 @@ void tiara_small_keep(struct tiara_arena *a, const struct tiara_small_call *call
 void tiara_small_publish_result(struct tiara_arena *a, const struct tiara_small_call *call)
 {
     call->mem->copy_to_cell(payload_of(a, a->index), call->out, call->bytes);
-    tiara_arena_publish(a, call->bytes);
+    tiara_arena_publish(a);
 }
 
 bool tiara_small_take_result(struct tiara_arena *a, const struct tiara_small_call *call,

@@ -196,7 +196,7 @@ enum tiara_err tiara_actor_call(
     tiara_arena_begin(&a->arena, act->digest, &desc);
     if (!act->plan)
         return call_small(a, act, in, out);
-    tiara_arena_publish(&a->arena, 0);
+    tiara_arena_publish(&a->arena);
     return run_plan(&a->exec, &call);
 }
 

@@ -65,7 +65,7 @@ static enum tiara_err give_up(struct tiara_actor *actor, const struct fault *f)
     actor->arena.call++;
     tiara_arena_begin(&actor->arena, 1000, &desc);
     if (f->what == GIVES_UP_LATE)
-        tiara_arena_publish(&actor->arena, 0);
+        tiara_arena_publish(&actor->arena);
     tiara_arena_fail(&actor->arena, f->what == LEAVES);
     return TIARA_ERR_PEER;
 }
