@@ -1,9 +1,6 @@
 /*
- * The host executor: each chunk in flight has its own program counter.
- *
- * One idea: nothing here waits. A chunk moves as far as its waits, messages and posts allow, and
- * the scheduler (sched.c) goes on to the next. So the copy-in of one chunk, the network part of
- * another and the copy-out of a third overlap without being written so.
+ * The host executor. Nothing here waits: a chunk moves as far as its waits, messages and posts
+ * allow, and the scheduler (sched.c) goes on to the next.
  *
  * Agreement: chunks take the slots in turn, from call to call; slots take the same base step counts
  * on all node ranks; and chunk_seq counts chunks alike on all ranks.

@@ -2,11 +2,9 @@
  * The seam of transports: exposing memory to peers, and messages.
  *
  * A transport does one or more of:
- *   expose   every rank of a group has a segment of the same size that all others can read in place
- *            (base)
+ *   expose   every rank has a segment of the same size that all others read in place (base)
  *   get      copy from the memory of a peer's process
- *   message  send and receive contiguous bytes between ranks of a group, matched by (peer, tag) in
- *            order
+ *   message  send and receive contiguous bytes, matched by (peer, tag) in order
  *
  * Context: each transport object is used by one thread at a time. No entry blocks but open, which
  * is collective over the group, and close where all ranks close together. The caller allocates
@@ -20,11 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/*
- * How the members of a group exchange a few bytes at set-up: in[bytes] of every member ends in
- * out[size * bytes] on all, in group order. Collective over the group; given by the layer above
- * (MPI, or a barrier of threads).
- */
+/* How the members of a group exchange a few bytes at set-up: in[bytes] of every member ends in
+ * out[size * bytes] on all, in group order. Collective; given by the layer above. */
 struct tiara_xport_group {
     int rank; /* own position in the group */
     int size;
@@ -141,12 +136,9 @@ struct tiara_xport {
 };
 
 /*
- * tiara_xport_agree() - TIARA_OK when all members say TIARA_OK, else the error of the first that
- * does not
- * Collective over @group; allocates nothing. Also orders memory: what a member wrote before it, all
- * see after it.
- * Errors: the agreed one; TIARA_ERR_UNSUPPORTED when the group has more than 4096 members; what the
- * exchange returns.
+ * TIARA_OK when all members say TIARA_OK, else the error of the first that does not. Collective;
+ * allocates nothing. Also orders memory: what a member wrote before it, all see after it.
+ * Errors: the agreed one; TIARA_ERR_UNSUPPORTED when there are more than 4096; the exchange's.
  */
 TIARA_MUST_USE enum tiara_err tiara_xport_agree(
     const struct tiara_xport_group *group, enum tiara_err mine);
