@@ -104,7 +104,7 @@ static bool set_generate(
 {
     set_reserve(set, set->layout.nranks);
     for (int r = 0; r < set->nplans; r++) {
-        if (algo->generate(&set->layout, r, opts, &set->plans[r]) != TIARA_OK)
+        if (tiara_algo_generate(algo, &set->layout, r, opts, &set->plans[r]) != TIARA_OK)
             return false;
     }
     return true;

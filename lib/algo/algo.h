@@ -2,8 +2,8 @@
  * The seam of algorithms: generators of plans.
  *
  * A generator is a pure function (layout, rank, options) -> plan. It never writes dependencies:
- * they follow from the slices (tiara_plan_depend). Every generator's plan must be valid in place
- * (IN and OUT one buffer) and is proved by the checker in both forms.
+ * they follow from the slices (tiara_plan_depend). Each plan must be valid in place (IN and OUT one
+ * buffer), and the checker proves it in both forms.
  *
  * Flat algorithms speak send/recv between all ranks and look at layout->nranks only (its arrays may
  * be NULL), so that they also serve as the inter-node part of a hierarchy. Node algorithms (direct,
@@ -67,15 +67,14 @@ struct tiara_algo {
     unsigned colls; /* bit (1u << coll) for each collective it can do */
     unsigned reads; /* the options that its plans depend on */
     /*
-     * Builds @plan_out for @rank (which generate initialises and finishes; the caller runs fini
-     * also after an error). Errors: TIARA_ERR_UNSUPPORTED (layout or options not for this
-     * algorithm), TIARA_ERR_NOMEM.
+     * Appends to @plan what its rank does, sets nblocks where it is not 1, and returns the number
+     * of steps. For collectives in colls and two or more ranks (tiara_algo_generate). Errors are
+     * @plan's sticky ones; TIARA_ERR_UNSUPPORTED: layout or options are not for this algorithm.
      */
-    enum tiara_err (*generate)(const struct tiara_layout *layout, int rank,
-        const struct tiara_algo_opts *opts, struct tiara_plan *plan_out);
-    /* Fills @cost_out for @layout. May be NULL for hier (its proofs state their own). */
-    void (*cost)(const struct tiara_layout *layout, const struct tiara_algo_opts *opts,
-        struct tiara_algo_cost *cost_out);
+    int (*generate)(const struct tiara_layout *layout, const struct tiara_algo_opts *opts,
+        struct tiara_plan *plan);
+    /* For flat algorithms. NULL: nothing on the network, or (two levels) the proofs have it. */
+    struct tiara_algo_cost (*cost)(int nranks, enum tiara_coll coll);
     /* What @opts make of it, in words for people: "two-shot". NULL: there is nothing to say. */
     void (*describe)(const struct tiara_algo_opts *opts, char *text, size_t size);
 };
@@ -99,6 +98,14 @@ extern const struct tiara_algo tiara_algo_hier_chain;
 extern const struct tiara_algo *const tiara_algo_table[];
 /* By name, or NULL. */
 const struct tiara_algo *tiara_algo_find(const char *name);
+/*
+ * tiara_algo_generate() - the plan of @rank by @algo
+ * The caller runs fini on @plan_out, also after an error. Errors: TIARA_ERR_UNSUPPORTED
+ * (collective, layout or options are not for @algo), TIARA_ERR_NOMEM.
+ */
+TIARA_MUST_USE enum tiara_err tiara_algo_generate(const struct tiara_algo *algo,
+    const struct tiara_layout *layout, int rank, const struct tiara_algo_opts *opts,
+    struct tiara_plan *plan_out);
 /* Whether @a and @b make the same plans: they may differ in what @algo does not read. */
 bool tiara_algo_opts_same(const struct tiara_algo *algo, const struct tiara_algo_opts *a,
     const struct tiara_algo_opts *b);

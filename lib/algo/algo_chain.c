@@ -29,22 +29,14 @@
  */
 #include "algo/algo_priv.h"
 
-static enum tiara_err generate(const struct tiara_layout *layout, int rank,
-    const struct tiara_algo_opts *opts, struct tiara_plan *plan_out)
+static int generate(
+    const struct tiara_layout *layout, const struct tiara_algo_opts *opts, struct tiara_plan *plan)
 {
-    struct tiara_plan *plan = plan_out;
-    int last = layout->nranks - 1;
-    enum tiara_err err;
-
-    err = plan_open(&tiara_algo_chain, opts, rank, layout->nranks, 1, plan);
-    if (err != TIARA_OK)
-        return err;
-    if (layout->nranks == 1)
-        return plan_alone(plan);
-
+    int rank = plan->rank, last = layout->nranks - 1;
     struct tiara_slice in = own(plan, TIARA_BUF_IN, 0, 1), out = own(plan, TIARA_BUF_OUT, 0, 1);
     struct tiara_slice pair[2] = {own(plan, TIARA_BUF_TMP, 0, 1), in};
 
+    (void)opts;
     /* Rank r receives in step r, and sends in step r + 1. */
     if (rank > 0) {
         tiara_plan_tmp(plan, 1);
@@ -59,19 +51,15 @@ static enum tiara_err generate(const struct tiara_layout *layout, int rank,
         tiara_plan_recv(plan, 2 * last - rank, rank + 1, out);
     if (rank > 0)
         tiara_plan_send(plan, 2 * last - rank + 1, rank - 1, out);
-    return tiara_plan_finish(plan, 2 * last);
+    return 2 * last;
 }
 
-static void cost(const struct tiara_layout *layout, const struct tiara_algo_opts *opts,
-    struct tiara_algo_cost *cost_out)
+static struct tiara_algo_cost cost(int nranks, enum tiara_coll coll)
 {
-    int last = layout->nranks - 1;
+    int last = nranks - 1;
 
-    (void)opts;
-    *cost_out = (struct tiara_algo_cost){
-        .net_rounds = 2 * last,
-        .net_sent_max = last < 2 ? last : 2,
-    };
+    (void)coll;
+    return (struct tiara_algo_cost){2 * last, last < 2 ? last : 2, false};
 }
 
 const struct tiara_algo tiara_algo_chain = {

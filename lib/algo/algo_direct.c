@@ -34,23 +34,7 @@
  *   OUT     012 012 012  012 012 012  012 012 012
  */
 #include "algo/algo_priv.h"
-#include "base/alloc.h"
 #include <stdio.h>
-
-/* dst <- the fold of block @b of all ranks: the peers' in @peer_buf, the own in IN. */
-static enum tiara_err fold_all(
-    struct tiara_plan *plan, int step, struct tiara_slice dst, enum tiara_buf peer_buf)
-{
-    struct tiara_slice *src = tiara_alloc((size_t)plan->nranks, sizeof(*src));
-
-    if (src == NULL)
-        return TIARA_ERR_NOMEM;
-    for (int q = 0; q < plan->nranks; q++)
-        src[q] = tiara_slice(q, q == plan->rank ? TIARA_BUF_IN : peer_buf, dst.first, dst.count);
-    tiara_plan_reduce(plan, step, dst, src, plan->nranks);
-    tiara_free(src);
-    return TIARA_OK;
-}
 
 /* OUT block q <- rank q's @buf, for all other ranks q. */
 static void read_others(struct tiara_plan *plan, int step, enum tiara_buf buf)
@@ -62,82 +46,42 @@ static void read_others(struct tiara_plan *plan, int step, enum tiara_buf buf)
     }
 }
 
-static enum tiara_err build_one_shot(struct tiara_plan *plan)
+static int one_shot(struct tiara_plan *plan, const struct tiara_layout *layout)
 {
-    enum tiara_err err;
-
-    tiara_plan_copy(plan, 1, own(plan, TIARA_BUF_CELL, 0, 1), own(plan, TIARA_BUF_IN, 0, 1));
-    err = fold_all(plan, 2, own(plan, TIARA_BUF_OUT, 0, 1), TIARA_BUF_CELL);
-    return err != TIARA_OK ? err : tiara_plan_finish(plan, 2);
+    expose_but(plan, (struct span){0, 0});
+    fold_node(plan, layout, 2, own(plan, TIARA_BUF_OUT, 0, 1), TIARA_BUF_CELL);
+    return 2;
 }
 
-static enum tiara_err build_allgather(struct tiara_plan *plan)
+static int generate(
+    const struct tiara_layout *layout, const struct tiara_algo_opts *opts, struct tiara_plan *plan)
 {
-    struct tiara_slice in = own(plan, TIARA_BUF_IN, plan->rank, 1);
-    struct tiara_slice out = own(plan, TIARA_BUF_OUT, plan->rank, 1);
+    int r = plan->rank;
+    struct tiara_slice in = own(plan, TIARA_BUF_IN, r, 1), out = own(plan, TIARA_BUF_OUT, r, 1);
+    struct tiara_slice cell = own(plan, TIARA_BUF_CELL, r, 1);
+    bool single_copy = opts->single_copy;
+    enum tiara_buf result = single_copy ? TIARA_BUF_OUT : TIARA_BUF_CELL;
 
-    if (!plan->single_copy)
-        tiara_plan_copy(plan, 1, own(plan, TIARA_BUF_CELL, plan->rank, 1), in);
-    tiara_plan_copy(plan, 1, out, in);
-    read_others(plan, 2, plan->single_copy ? TIARA_BUF_OUT : TIARA_BUF_CELL);
-    return tiara_plan_finish(plan, 2);
-}
-
-/* REDUCE_SCATTER, and ALLREDUCE, which goes on. */
-static enum tiara_err build_two_shot(struct tiara_plan *plan)
-{
-    int r = plan->rank, after = r + 1;
-    struct tiara_slice sum = own(plan, TIARA_BUF_OUT, r, 1), cell = own(plan, TIARA_BUF_CELL, r, 1);
-    enum tiara_err err;
-
-    if (!plan->single_copy) {
-        tiara_plan_copy(plan, 1, own(plan, TIARA_BUF_CELL, 0, r), own(plan, TIARA_BUF_IN, 0, r));
-        tiara_plan_copy(plan, 1, own(plan, TIARA_BUF_CELL, after, plan->nranks - after),
-            own(plan, TIARA_BUF_IN, after, plan->nranks - after));
+    if (opts->one_shot && plan->coll == TIARA_COLL_ALLREDUCE)
+        return one_shot(plan, layout);
+    plan->nblocks = plan->nranks;
+    plan->single_copy = single_copy;
+    if (plan->coll == TIARA_COLL_ALLGATHER) {
+        if (!single_copy)
+            tiara_plan_copy(plan, 1, cell, in);
+        tiara_plan_copy(plan, 1, out, in);
+        read_others(plan, 2, result);
+        return 2;
     }
-    err = fold_all(plan, 2, sum, plan->single_copy ? TIARA_BUF_IN : TIARA_BUF_CELL);
-    if (err != TIARA_OK)
-        return err;
+    if (!single_copy)
+        expose_but(plan, (struct span){r, 1});
+    fold_node(plan, layout, 2, out, single_copy ? TIARA_BUF_IN : TIARA_BUF_CELL);
     if (plan->coll == TIARA_COLL_REDUCE_SCATTER)
-        return tiara_plan_finish(plan, 2);
-    if (!plan->single_copy)
-        tiara_plan_copy(plan, 2, cell, sum);
-    read_others(plan, 3, plan->single_copy ? TIARA_BUF_OUT : TIARA_BUF_CELL);
-    return tiara_plan_finish(plan, 3);
-}
-
-static enum tiara_err generate(const struct tiara_layout *layout, int rank,
-    const struct tiara_algo_opts *opts, struct tiara_plan *plan_out)
-{
-    struct tiara_plan *plan = plan_out;
-    bool one_shot = opts->one_shot && opts->coll == TIARA_COLL_ALLREDUCE;
-    enum tiara_err err;
-
-    err = plan_open(
-        &tiara_algo_direct, opts, rank, layout->nranks, one_shot ? 1 : layout->nranks, plan);
-    if (err != TIARA_OK)
-        return err;
-    if (layout->nnodes != 1) {
-        tiara_debug("algorithm direct needs one node, not %d", layout->nnodes);
-        return TIARA_ERR_UNSUPPORTED;
-    }
-    if (layout->nranks == 1)
-        return plan_alone(plan);
-    if (one_shot)
-        return build_one_shot(plan);
-    plan->single_copy = opts->single_copy;
-    if (opts->coll == TIARA_COLL_ALLGATHER)
-        return build_allgather(plan);
-    return build_two_shot(plan);
-}
-
-/* Nothing goes over the network. */
-static void cost(const struct tiara_layout *layout, const struct tiara_algo_opts *opts,
-    struct tiara_algo_cost *cost_out)
-{
-    (void)layout;
-    (void)opts;
-    *cost_out = (struct tiara_algo_cost){0};
+        return 2;
+    if (!single_copy)
+        tiara_plan_copy(plan, 2, cell, out);
+    read_others(plan, 3, result);
+    return 3;
 }
 
 static void describe(const struct tiara_algo_opts *opts, char *text, size_t size)
@@ -150,10 +94,8 @@ const struct tiara_algo tiara_algo_direct = {
     .name = "direct",
     .help = "one node: each rank folds its stripe from the peers' exposed buffers",
     .flags = TIARA_ALGO_NODE | TIARA_ALGO_ORDERED | TIARA_ALGO_LEFT_FOLD,
-    .colls = COLL_BIT(TIARA_COLL_ALLREDUCE) | COLL_BIT(TIARA_COLL_REDUCE_SCATTER) |
-             COLL_BIT(TIARA_COLL_ALLGATHER),
+    .colls = COLLS_ALL,
     .reads = TIARA_ALGO_OPT_ONE_SHOT | TIARA_ALGO_OPT_SINGLE_COPY,
     .generate = generate,
-    .cost = cost,
     .describe = describe,
 };

@@ -35,9 +35,7 @@
 
 /* One rank's place in a tree over the positions first .. last. */
 struct place {
-    int parent;
-    int left;
-    int right;
+    int parent, left, right;
     int shift; /* position = rank + shift */
 };
 
@@ -94,8 +92,8 @@ static void go_up(struct tiara_plan *plan, int t, const struct place *at, int s)
     }
     src[n++] = in;
     if (at->right != NONE) {
-        heard =
-            heard > 0 ? heard : up_step(at->right); /* the right child is never on a higher level */
+        if (heard == 0) /* the right child is never on a higher level than the left one */
+            heard = up_step(at->right);
         src[n++] = right;
         if (s == up_step(at->right))
             tiara_plan_recv(plan, s, at->right - at->shift, right);
@@ -120,22 +118,15 @@ static void go_down(struct tiara_plan *plan, int t, const struct place *at, int 
         tiara_plan_send(plan, step, at->right - at->shift, out);
 }
 
-static enum tiara_err generate(const struct tiara_layout *layout, int rank,
-    const struct tiara_algo_opts *opts, struct tiara_plan *plan_out)
+static int generate(
+    const struct tiara_layout *layout, const struct tiara_algo_opts *opts, struct tiara_plan *plan)
 {
-    struct tiara_plan *plan = plan_out;
     int nranks = layout->nranks, levels = log2_down(nranks + 1);
-    struct place at[2];
-    enum tiara_err err;
+    struct place at[2] = {place_of(plan->rank, nranks, 0), place_of(plan->rank, nranks, 1)};
 
-    err = plan_open(&tiara_algo_double_tree, opts, rank, nranks, 2, plan);
-    if (err != TIARA_OK)
-        return err;
-    if (nranks == 1)
-        return plan_alone(plan);
+    (void)opts;
+    plan->nblocks = 2;
     tiara_plan_tmp(plan, 2);
-    for (int t = 0; t < 2; t++)
-        at[t] = place_of(rank, nranks, t);
     for (int s = 1; s <= levels; s++) {
         for (int t = 0; t < 2; t++)
             go_up(plan, t, &at[t], s);
@@ -144,20 +135,15 @@ static enum tiara_err generate(const struct tiara_layout *layout, int rank,
         for (int t = 0; t < 2; t++)
             go_down(plan, t, &at[t], s, levels);
     }
-    return tiara_plan_finish(plan, 2 * levels);
+    return 2 * levels;
 }
 
-static void cost(const struct tiara_layout *layout, const struct tiara_algo_opts *opts,
-    struct tiara_algo_cost *cost_out)
+static struct tiara_algo_cost cost(int nranks, enum tiara_coll coll)
 {
-    int nranks = layout->nranks;
-
-    (void)opts;
-    *cost_out = (struct tiara_algo_cost){
-        .net_rounds = nranks > 1 ? 2 * log2_down(nranks + 1) : 0,
-        .net_sent_max = nranks > 1 ? 2 : 0,
-        .net_sent_is_bound = true,
-    };
+    (void)coll;
+    if (nranks == 1)
+        return (struct tiara_algo_cost){0};
+    return (struct tiara_algo_cost){2 * log2_down(nranks + 1), 2, true};
 }
 
 const struct tiara_algo tiara_algo_double_tree = {

@@ -67,77 +67,19 @@
  */
 #include "algo/algo_priv.h"
 #include "base/alloc.h"
-#include "base/block.h"
 #include <stdio.h>
 
 #define INTER_STEP0 3 /* steps before the inter-node part, without a ring */
 
-/* What a rank's part of the plan is made from. */
-struct hier {
-    const struct tiara_layout *layout;
-    struct tiara_plan *plan;
-    int node;
-    int local; /* own index among the node's ranks */
-    int nlocal; /* ranks on this node */
-    int leaders; /* K */
-};
-
-/* Stripe of the node's rank with index @i, as blocks. */
-static struct tiara_range stripe_of(const struct hier *h, int i)
-{
-    return tiara_block_range((size_t)h->plan->nblocks, (size_t)h->nlocal, (size_t)i, 1);
-}
-
-static struct tiara_range shard_of(const struct hier *h, int k)
-{
-    return tiara_block_range((size_t)h->plan->nblocks, (size_t)h->leaders, (size_t)k, 1);
-}
-
-static struct tiara_slice slice_of(int owner, enum tiara_buf buf, struct tiara_range blocks)
-{
-    return tiara_slice(owner, buf, (int)blocks.first, (int)blocks.count);
-}
-
-/* Step 1: the CELL gets what stands before and after the own stripe. */
-static void expose(const struct hier *h)
-{
-    struct tiara_range mine = stripe_of(h, h->local);
-    struct tiara_range before = {0, mine.first};
-    struct tiara_range after = {mine.first + mine.count, 0};
-    int rank = h->plan->rank;
-
-    after.count = (size_t)h->plan->nblocks - after.first;
-    tiara_plan_copy(
-        h->plan, 1, slice_of(rank, TIARA_BUF_CELL, before), slice_of(rank, TIARA_BUF_IN, before));
-    tiara_plan_copy(
-        h->plan, 1, slice_of(rank, TIARA_BUF_CELL, after), slice_of(rank, TIARA_BUF_IN, after));
-}
-
-/* Step 2. */
-static enum tiara_err fold_stripe(const struct hier *h)
-{
-    struct tiara_range mine = stripe_of(h, h->local);
-    struct tiara_slice *src = tiara_alloc((size_t)h->nlocal, sizeof(*src));
-
-    if (src == NULL)
-        return TIARA_ERR_NOMEM;
-    for (int i = 0; i < h->nlocal; i++)
-        src[i] = slice_of(tiara_layout_rank(h->layout, h->node, i),
-            i == h->local ? TIARA_BUF_IN : TIARA_BUF_CELL, mine);
-    tiara_plan_reduce(h->plan, 2, slice_of(h->plan->rank, TIARA_BUF_CELL, mine), src, h->nlocal);
-    tiara_free(src);
-    return TIARA_OK;
-}
-
 /* Step 3, leaders: the parts of the own shard that lie in others' stripes. */
 static void collect_shard(const struct hier *h)
 {
-    struct tiara_range shard = shard_of(h, h->local);
-    size_t shard_end = shard.first + shard.count;
+    struct span shard = part_of(h->plan->nblocks, h->leaders, h->local);
+    int shard_end = shard.first + shard.count;
 
     for (int i = 0; i < h->nlocal; i++) {
-        struct tiara_range part = stripe_of(h, i);
-        size_t end = part.first + part.count;
+        struct span part = part_of(h->plan->nblocks, h->nlocal, i);
+        int end = part.first + part.count;
 
         if (part.first < shard.first)
             part.first = shard.first;
@@ -146,40 +88,27 @@ static void collect_shard(const struct hier *h)
         if (i == h->local || part.first >= end)
             continue;
         part.count = end - part.first;
-        tiara_plan_copy(h->plan, 3, slice_of(h->plan->rank, TIARA_BUF_CELL, part),
-            slice_of(tiara_layout_rank(h->layout, h->node, i), TIARA_BUF_CELL, part));
+        tiara_plan_copy(h->plan, 3, span_in(h->plan->rank, TIARA_BUF_CELL, part),
+            span_in(hier_peer(h, i), TIARA_BUF_CELL, part));
     }
 }
 
-/* The last step: all shards, beginning with different leaders on different ranks. */
-static void copy_out(const struct hier *h, int step)
-{
-    for (int i = 0; i < h->leaders; i++) {
-        int k = (h->local + i) % h->leaders;
-        int leader = tiara_layout_rank(h->layout, h->node, k);
-        struct tiara_range shard = shard_of(h, k);
-
-        tiara_plan_copy(h->plan, step, slice_of(h->plan->rank, TIARA_BUF_OUT, shard),
-            slice_of(leader, TIARA_BUF_CELL, shard));
-    }
-}
-
-/*
- * The flat plan @inter over the leaders of the own index, on their shard, which is in buffer @as.
- */
-static enum tiara_err embed_inter(
+/* The flat plan @inter over the leaders of the own index, on their shard, which is in @as. */
+static void embed_inter(
     const struct hier *h, const struct tiara_plan *inter, int step0, enum tiara_buf as)
 {
     int nnodes = h->layout->nnodes;
     int *ranks = tiara_alloc((size_t)nnodes, sizeof(*ranks));
 
-    if (ranks == NULL)
-        return TIARA_ERR_NOMEM;
+    if (ranks == NULL) {
+        h->plan->sticky = TIARA_ERR_NOMEM;
+        return;
+    }
     for (int p = 0; p < nnodes; p++)
         ranks[p] = tiara_layout_rank(h->layout, p, h->local);
-    tiara_plan_embed(h->plan, inter, ranks, (int)shard_of(h, h->local).first, step0, as);
+    tiara_plan_embed(
+        h->plan, inter, ranks, part_of(h->plan->nblocks, h->leaders, h->local).first, step0, as);
     tiara_free(ranks);
-    return TIARA_OK;
 }
 
 /* Each block of @plan becomes @factor blocks. */
@@ -223,113 +152,95 @@ int tiara_algo_hier_blocks(const struct tiara_layout *layout, int leaders)
 }
 
 /* @inter: the finished flat plan of this rank's node; its blocks get refined. */
-static enum tiara_err build(const struct hier *h, struct tiara_plan *inter)
+static int build(const struct hier *h, struct tiara_plan *inter)
 {
+    struct tiara_plan *plan = h->plan;
     int last = INTER_STEP0 + inter->nsteps + 1;
     bool alone = h->nlocal == 1;
-    enum tiara_err err = TIARA_OK;
 
-    refine_blocks(inter, h->plan->nblocks / h->leaders / inter->nblocks);
+    refine_blocks(inter, plan->nblocks / h->leaders / inter->nblocks);
     if (alone) {
-        tiara_plan_copy(h->plan, 1, own(h->plan, TIARA_BUF_OUT, 0, h->plan->nblocks),
-            own(h->plan, TIARA_BUF_IN, 0, h->plan->nblocks));
+        tiara_plan_copy(plan, 1, own(plan, TIARA_BUF_OUT, 0, plan->nblocks),
+            own(plan, TIARA_BUF_IN, 0, plan->nblocks));
     } else {
-        expose(h);
-        err = fold_stripe(h);
+        struct span mine = part_of(plan->nblocks, h->nlocal, h->local);
+
+        expose_but(plan, mine);
+        fold_node(plan, h->layout, 2, span_in(plan->rank, TIARA_BUF_CELL, mine), TIARA_BUF_CELL);
     }
-    if (err == TIARA_OK && h->local < h->leaders) {
+    if (h->local < h->leaders) {
         collect_shard(h);
-        err = embed_inter(h, inter, INTER_STEP0, alone ? TIARA_BUF_OUT : TIARA_BUF_CELL);
+        embed_inter(h, inter, INTER_STEP0, alone ? TIARA_BUF_OUT : TIARA_BUF_CELL);
     }
-    if (err != TIARA_OK)
-        return err;
     if (!alone)
-        copy_out(h, last);
-    return tiara_plan_finish(h->plan, last);
+        hier_take_shards(h, last);
+    return last;
 }
 
 /* The same where every node has as many ranks as leaders, two at least: rings inside the nodes. */
-static enum tiara_err build_ring(
-    const struct hier *h, const struct tiara_plan *inter, const int *order)
+static int build_ring(const struct hier *h, const struct tiara_plan *inter, const int *order)
 {
-    int nblocks = h->plan->nblocks;
+    int nblocks = h->plan->nblocks, last = 0;
     int *owner_of = tiara_alloc((size_t)nblocks, sizeof(*owner_of));
     struct node_ring ring;
-    enum tiara_err err;
-    int last;
 
-    if (owner_of == NULL)
-        return TIARA_ERR_NOMEM;
+    if (owner_of == NULL) {
+        h->plan->sticky = TIARA_ERR_NOMEM;
+        return 0;
+    }
     for (int b = 0; b < nblocks; b++)
         owner_of[b] = b / (nblocks / h->nlocal);
-    err = tiara_algo_node_ring_open(h->layout, order, owner_of, h->plan, &ring);
-    if (err == TIARA_OK) {
+    if (tiara_algo_node_ring_open(h->layout, order, owner_of, h->plan, &ring)) {
         tiara_algo_node_ring_reduce(&ring, TIARA_BUF_CELL);
-        err = embed_inter(h, inter, h->nlocal, TIARA_BUF_CELL);
-    }
-    if (err == TIARA_OK) {
+        embed_inter(h, inter, h->nlocal, TIARA_BUF_CELL);
         last = tiara_algo_node_ring_gather(&ring, h->nlocal + inter->nsteps, TIARA_BUF_CELL);
-        err = tiara_plan_finish(h->plan, last);
     }
     tiara_free(owner_of);
-    return err;
+    return last;
 }
 
-static enum tiara_err build_allreduce(const struct tiara_layout *layout, int rank,
-    const struct tiara_algo_opts *opts, const struct tiara_algo *inter_algo,
-    struct tiara_plan *plan)
+static int build_allreduce(
+    const struct hier *h, const struct tiara_algo_opts *opts, const struct tiara_algo *inter_algo)
 {
     /* Flat algorithms look at the number of ranks only. */
-    const struct tiara_layout nodes = {.nranks = layout->nnodes};
-    const int node = layout->node_of[rank];
-    struct hier h = {
-        .layout = layout,
-        .plan = plan,
-        .node = node,
-        .local = layout->local_of[rank],
-        .nlocal = tiara_layout_local_size(layout, node),
-        .leaders = hier_leaders(layout, opts->leaders),
-    };
+    const struct tiara_layout nodes = {.nranks = h->layout->nnodes};
     struct tiara_plan inter;
-    enum tiara_err err;
+    int last = 0;
 
-    err = inter_algo->generate(&nodes, node, opts, &inter);
-    if (err == TIARA_OK) {
-        tiara_plan_init(
-            plan, opts->coll, rank, layout->nranks, blocks_for(layout, h.leaders * inter.nblocks));
-        err = opts->node_ring ? build_ring(&h, &inter, opts->order) : build(&h, &inter);
+    tiara_plan_init(&inter, opts->coll, h->node, nodes.nranks, 1);
+    h->plan->sticky = tiara_plan_finish(&inter, inter_algo->generate(&nodes, opts, &inter));
+    if (h->plan->sticky == TIARA_OK) {
+        h->plan->nblocks = blocks_for(h->layout, h->leaders * inter.nblocks);
+        last = opts->node_ring ? build_ring(h, &inter, opts->order) : build(h, &inter);
     }
     tiara_plan_fini(&inter);
-    return err;
+    return last;
 }
 
-static enum tiara_err generate(const struct tiara_layout *layout, int rank,
-    const struct tiara_algo_opts *opts, struct tiara_plan *plan_out)
+static int generate(
+    const struct tiara_layout *layout, const struct tiara_algo_opts *opts, struct tiara_plan *plan)
 {
     const struct tiara_algo *inter = opts->inter != NULL ? opts->inter : &tiara_algo_ring;
     const struct tiara_algo_opts alone = {.coll = opts->coll, .order = opts->order};
-    enum tiara_err err;
+    struct hier h = hier_of(layout, opts, plan);
 
     if (layout->nnodes == 1)
         return (opts->node_ring ? &tiara_algo_node_ring : &tiara_algo_direct)
-            ->generate(layout, rank, &alone, plan_out);
-    err = plan_open(&tiara_algo_hier, opts, rank, layout->nranks, layout->nranks, plan_out);
-    if (err != TIARA_OK)
-        return err;
+            ->generate(layout, &alone, plan);
     if (!(inter->flags & TIARA_ALGO_FLAT)) {
         tiara_debug("algorithm %s is not flat and cannot be hier's inter-node part", inter->name);
-        return TIARA_ERR_UNSUPPORTED;
+        return refuse(plan);
     }
-    if (opts->node_ring && hier_leaders(layout, opts->leaders) < layout->max_local) {
-        tiara_debug("hier has rings only where all ranks are leaders, not %d of %d",
-            hier_leaders(layout, opts->leaders), layout->max_local);
-        return TIARA_ERR_UNSUPPORTED;
+    if (opts->node_ring && h.leaders < layout->max_local) {
+        tiara_debug("hier has rings only where all ranks are leaders, not %d of %d", h.leaders,
+            layout->max_local);
+        return refuse(plan);
     }
     if (opts->coll != TIARA_COLL_ALLREDUCE)
-        return tiara_algo_hier_scatter(layout, opts, plan_out);
+        return tiara_algo_hier_scatter(layout, opts, plan);
     if (layout->nnodes == layout->nranks)
-        return inter->generate(layout, rank, opts, plan_out);
-    return build_allreduce(layout, rank, opts, inter, plan_out);
+        return inter->generate(layout, opts, plan);
+    return build_allreduce(&h, opts, inter);
 }
 
 static void describe(const struct tiara_algo_opts *opts, char *text, size_t size)
@@ -342,11 +253,9 @@ const struct tiara_algo tiara_algo_hier = {
     .name = "hier",
     .help = "two levels: nodes reduce inside, leaders all-reduce their shards between nodes",
     .flags = TIARA_ALGO_HIER | TIARA_ALGO_ORDERED_BLOCK,
-    .colls = COLL_BIT(TIARA_COLL_ALLREDUCE) | COLL_BIT(TIARA_COLL_REDUCE_SCATTER) |
-             COLL_BIT(TIARA_COLL_ALLGATHER),
+    .colls = COLLS_ALL,
     .reads = TIARA_ALGO_OPT_LEADERS | TIARA_ALGO_OPT_INTER | TIARA_ALGO_OPT_NODE_RING |
              TIARA_ALGO_OPT_ORDER,
     .generate = generate,
-    .cost = NULL,
     .describe = describe,
 };

@@ -51,20 +51,11 @@
  *   OUT      012        012      012
  */
 #include "algo/algo_priv.h"
-#include "base/alloc.h"
 
-struct fold {
-    const struct tiara_layout *layout;
-    struct tiara_plan *plan;
-    int node;
-    int local; /* own index on the node; shard of the worker */
-    int leaders;
-    struct tiara_slice *src; /* [max_local + 1] scratch */
-};
-
-static int worker(const struct fold *f, int node)
+/* The rank on @node that works on the own shard. */
+static int worker(const struct hier *h, int node)
 {
-    return tiara_layout_rank(f->layout, node, f->local);
+    return tiara_layout_rank(h->layout, node, h->local);
 }
 
 /* The end of the run that begins with rank @first. */
@@ -77,123 +68,69 @@ static int run_end(const struct tiara_layout *layout, int first)
     return r;
 }
 
-static int count_runs(const struct tiara_layout *layout)
-{
-    int nruns = 0;
-
-    for (int r = 0; r < layout->nranks; r = run_end(layout, r))
-        nruns++;
-    return nruns;
-}
-
-static void expose(const struct fold *f)
-{
-    for (int k = 0; k < f->leaders; k++) {
-        if (k != f->local)
-            tiara_plan_copy(
-                f->plan, 1, own(f->plan, TIARA_BUF_CELL, k, 1), own(f->plan, TIARA_BUF_IN, k, 1));
-    }
-}
-
 /* Run number @j: ranks @first .. @end-1, all on this node, whose worker this rank is. */
-static void fold_run(const struct fold *f, int j, int first, int end)
+static void fold_run(const struct hier *h, int j, int first, int end)
 {
-    const int *node_of = f->layout->node_of;
-    struct tiara_plan *plan = f->plan;
-    bool is_last = end == plan->nranks;
-    struct tiara_slice sum = own(plan, TIARA_BUF_TMP, 0, 1);
-    int nsrc = 0;
+    const int *node_of = h->layout->node_of;
+    struct tiara_plan *plan = h->plan;
+    struct tiara_slice before = own(plan, TIARA_BUF_TMP, 0, 1), sum = before;
 
-    if (is_last)
-        sum = own(plan, TIARA_BUF_CELL, f->local, 1);
-    if (first > 0) {
-        f->src[nsrc] = own(plan, TIARA_BUF_TMP, 0, 1);
-        tiara_plan_recv(plan, 2 + j, worker(f, node_of[first - 1]), f->src[nsrc++]);
+    if (end == plan->nranks)
+        sum = own(plan, TIARA_BUF_CELL, h->local, 1);
+    if (first == 0 && end == 1) {
+        /* the only rank of the first run, whose contribution is sent as it is */
+        sum = tiara_slice(0, plan->rank == 0 ? TIARA_BUF_IN : TIARA_BUF_CELL, h->local, 1);
+    } else {
+        if (first > 0)
+            tiara_plan_recv(plan, 2 + j, worker(h, node_of[first - 1]), before);
+        tiara_plan_fold(plan, 2 + j, sum);
+        if (first > 0)
+            tiara_plan_source(plan, before);
+        for (int r = first; r < end; r++)
+            tiara_plan_source(
+                plan, tiara_slice(r, r == plan->rank ? TIARA_BUF_IN : TIARA_BUF_CELL, h->local, 1));
     }
-    for (int r = first; r < end; r++)
-        f->src[nsrc++] =
-            tiara_slice(r, r == plan->rank ? TIARA_BUF_IN : TIARA_BUF_CELL, f->local, 1);
-    if (nsrc == 1)
-        sum = f->src[0]; /* a first run of one rank is sent as it is */
-    else
-        tiara_plan_reduce(plan, 2 + j, sum, f->src, nsrc);
-    if (!is_last)
-        tiara_plan_send(plan, 3 + j, worker(f, node_of[end]), sum);
-}
-
-static void fold_runs(const struct fold *f)
-{
-    int j = 0, end;
-
-    tiara_plan_tmp(f->plan, 1);
-    for (int first = 0; first < f->layout->nranks; first = end, j++) {
-        end = run_end(f->layout, first);
-        if (f->layout->node_of[first] == f->node)
-            fold_run(f, j, first, end);
-    }
+    if (end < plan->nranks)
+        tiara_plan_send(plan, 3 + j, worker(h, node_of[end]), sum);
 }
 
 /* From the last run's node down to node 0, then from the highest node on; one hop per step. */
-static void spread(const struct fold *f, int step0)
+static void spread(const struct hier *h, int step0)
 {
-    int n = f->layout->nnodes, root = f->layout->node_of[f->layout->nranks - 1];
-    int hop = wrap(root - f->node, n);
-    struct tiara_slice cell = own(f->plan, TIARA_BUF_CELL, f->local, 1);
+    int n = h->layout->nnodes, root = h->layout->node_of[h->layout->nranks - 1];
+    int hop = wrap(root - h->node, n);
+    struct tiara_slice cell = own(h->plan, TIARA_BUF_CELL, h->local, 1);
 
     if (hop > 0)
-        tiara_plan_recv(f->plan, step0 + hop, worker(f, wrap(f->node + 1, n)), cell);
+        tiara_plan_recv(h->plan, step0 + hop, worker(h, wrap(h->node + 1, n)), cell);
     if (hop < n - 1)
-        tiara_plan_send(f->plan, step0 + hop + 1, worker(f, wrap(f->node - 1, n)), cell);
+        tiara_plan_send(h->plan, step0 + hop + 1, worker(h, wrap(h->node - 1, n)), cell);
 }
 
-static void copy_out(const struct fold *f, int step)
+static int generate(
+    const struct tiara_layout *layout, const struct tiara_algo_opts *opts, struct tiara_plan *plan)
 {
-    for (int i = 0; i < f->leaders; i++) {
-        int k = (f->local + i) % f->leaders;
-
-        tiara_plan_copy(f->plan, step, own(f->plan, TIARA_BUF_OUT, k, 1),
-            tiara_slice(tiara_layout_rank(f->layout, f->node, k), TIARA_BUF_CELL, k, 1));
-    }
-}
-
-static enum tiara_err build(struct fold *f)
-{
-    int folded = count_runs(f->layout) + 1, last = folded + f->layout->nnodes;
-
-    f->src = tiara_alloc((size_t)f->layout->max_local + 1, sizeof(*f->src));
-    if (f->src == NULL)
-        return TIARA_ERR_NOMEM;
-    expose(f);
-    if (f->local < f->leaders) {
-        fold_runs(f);
-        spread(f, folded);
-    }
-    copy_out(f, last);
-    tiara_free(f->src);
-    return tiara_plan_finish(f->plan, last);
-}
-
-static enum tiara_err generate(const struct tiara_layout *layout, int rank,
-    const struct tiara_algo_opts *opts, struct tiara_plan *plan_out)
-{
-    struct fold f = {
-        .layout = layout,
-        .plan = plan_out,
-        .node = layout->node_of[rank],
-        .local = layout->local_of[rank],
-        .leaders = hier_leaders(layout, opts->leaders),
-    };
     const struct tiara_algo_opts plain = {.coll = opts->coll};
-    enum tiara_err err;
+    struct hier h = hier_of(layout, opts, plan);
+    bool works = h.local < h.leaders;
+    int j = 0;
 
-    err = plan_open(&tiara_algo_hier_chain, opts, rank, layout->nranks, f.leaders, plan_out);
-    if (err != TIARA_OK)
-        return err;
     if (layout->nnodes == 1)
-        return tiara_algo_direct.generate(layout, rank, &plain, plan_out);
+        return tiara_algo_direct.generate(layout, &plain, plan);
     if (layout->nnodes == layout->nranks)
-        return tiara_algo_chain.generate(layout, rank, opts, plan_out);
-    return build(&f);
+        return tiara_algo_chain.generate(layout, opts, plan);
+    plan->nblocks = h.leaders;
+    tiara_plan_tmp(plan, works);
+    expose_but(plan, (struct span){works ? h.local : h.leaders, works});
+    for (int first = 0, end; first < layout->nranks; first = end, j++) {
+        end = run_end(layout, first);
+        if (works && layout->node_of[first] == h.node)
+            fold_run(&h, j, first, end);
+    }
+    if (works)
+        spread(&h, j + 1);
+    hier_take_shards(&h, j + 1 + layout->nnodes);
+    return j + 1 + layout->nnodes;
 }
 
 const struct tiara_algo tiara_algo_hier_chain = {
@@ -203,5 +140,4 @@ const struct tiara_algo tiara_algo_hier_chain = {
     .colls = COLL_BIT(TIARA_COLL_ALLREDUCE),
     .reads = TIARA_ALGO_OPT_LEADERS,
     .generate = generate,
-    .cost = NULL,
 };

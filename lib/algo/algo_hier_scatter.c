@@ -48,298 +48,201 @@
  */
 #include "algo/algo_priv.h"
 #include "base/alloc.h"
-#include "base/block.h"
 
 struct scatter {
-    const struct tiara_layout *layout;
-    struct tiara_plan *plan;
-    int node, local, nlocal, leaders;
+    struct hier at;
     int *leader_of; /* [nblocks] which leader, of each node, takes care of a block */
     int *folder_of; /* [nblocks] local index of the rank of this node that folds it */
-    int *key; /* [nblocks] scratch: consecutive blocks of equal key form a run */
+    int *key; /* [nblocks] what is done with a block now, and with whom */
     const struct node_ring *ring; /* with node_ring, else NULL */
 };
 
-struct run {
-    int first;
-    int count;
-    int key;
-};
-
-/* The longest run that begins at block @b. */
-static struct run run_at(const struct scatter *h, int b)
-{
-    struct run run = {.first = b, .key = h->key[b]};
-
-    while (b < h->plan->nblocks && h->key[b] == run.key)
-        b++;
-    run.count = b - run.first;
-    return run;
-}
-
-/* The first run at or after block @b with key @key; count 0 when there is none. */
-static struct run run_with_key(const struct scatter *h, int b, int key)
-{
-    while (b < h->plan->nblocks && h->key[b] != key)
-        b++;
-    return b < h->plan->nblocks ? run_at(h, b) : (struct run){.first = b};
-}
-
-static struct tiara_slice run_in(int owner, enum tiara_buf buf, struct run run)
-{
-    return tiara_slice(owner, buf, run.first, run.count);
-}
-
 /* Deals the blocks of each node's ranks to @nparts owners, in consecutive shares. */
-static void deal(const struct tiara_layout *layout, int nparts, int *part_of)
+static void deal(const struct tiara_layout *layout, int nparts, int *part)
 {
     for (int q = 0; q < layout->nnodes; q++) {
-        size_t nlocal = (size_t)tiara_layout_local_size(layout, q);
-
         for (int k = 0; k < nparts; k++) {
-            struct tiara_range share = tiara_block_range(nlocal, (size_t)nparts, (size_t)k, 1);
+            struct span share = part_of(tiara_layout_local_size(layout, q), nparts, k);
 
-            for (size_t i = share.first; i < share.first + share.count; i++)
-                part_of[tiara_layout_rank(layout, q, (int)i)] = k;
+            for (int i = share.first; i < share.first + share.count; i++)
+                part[tiara_layout_rank(layout, q, i)] = k;
         }
     }
 }
 
-/* key := the node of a block that this leader takes care of, -1 for the others. */
-static void key_by_node(const struct scatter *h)
+/* key := @of[b] for the blocks that this leader takes care of, -1 for the others. */
+static void key_mine(const struct scatter *s, const int *of)
 {
-    for (int b = 0; b < h->plan->nblocks; b++)
-        h->key[b] = h->leader_of[b] == h->local ? h->layout->node_of[b] : -1;
+    for (int b = 0; b < s->at.plan->nblocks; b++)
+        s->key[b] = s->leader_of[b] == s->at.local ? of[b] : -1;
 }
 
-/* REDUCE_SCATTER, steps 1 and 2: each block is exposed here, or folded here. */
-static enum tiara_err expose_and_fold(const struct scatter *h)
+/* The own @dst_buf <- the CELLs of the first @n ranks of the node, where @of names one of them;
+ * beginning with different ones on different ranks. */
+static void copy_from_peers(
+    const struct scatter *s, int step, enum tiara_buf dst_buf, const int *of, int n)
 {
-    struct tiara_plan *plan = h->plan;
-    struct tiara_slice *src = tiara_alloc((size_t)h->nlocal, sizeof(*src));
-    struct run run;
+    for (int k = 0; k < n; k++) {
+        int i = (s->at.local + k) % n;
 
-    if (src == NULL)
-        return TIARA_ERR_NOMEM;
-    for (int b = 0; b < plan->nblocks; b++)
-        h->key[b] = h->folder_of[b] == h->local;
-    for (run = run_with_key(h, 0, false); run.count > 0;
-         run = run_with_key(h, run.first + run.count, false))
-        tiara_plan_copy(plan, 1, run_in(plan->rank, TIARA_BUF_CELL, run),
-            run_in(plan->rank, TIARA_BUF_IN, run));
-    for (run = run_with_key(h, 0, true); run.count > 0;
-         run = run_with_key(h, run.first + run.count, true)) {
-        for (int i = 0; i < h->nlocal; i++)
-            src[i] = run_in(tiara_layout_rank(h->layout, h->node, i),
-                i == h->local ? TIARA_BUF_IN : TIARA_BUF_CELL, run);
-        tiara_plan_reduce(plan, 2, run_in(plan->rank, TIARA_BUF_CELL, run), src, h->nlocal);
-    }
-    tiara_free(src);
-    return TIARA_OK;
-}
-
-/* Leaders: CELL <- the node peers' CELL, wherever key names one by its local index. */
-static void collect(const struct scatter *h, int step)
-{
-    struct run run;
-
-    for (int b = 0; b < h->plan->nblocks; b += run.count) {
-        run = run_at(h, b);
-        if (run.key < 0 || run.key == h->local)
-            continue;
-        tiara_plan_copy(h->plan, step, run_in(h->plan->rank, TIARA_BUF_CELL, run),
-            run_in(tiara_layout_rank(h->layout, h->node, run.key), TIARA_BUF_CELL, run));
+        copy_blocks(s->at.plan, step, (struct blocks){of, i}, dst_buf, hier_peer(&s->at, i),
+            TIARA_BUF_CELL);
     }
 }
 
-/* Sends the own CELL's runs of node @key's blocks to @peer. */
-static void send_runs(const struct scatter *h, int step, int peer, int key)
+/* The leader on node @q with whom this one exchanges. */
+static int partner_on(const struct scatter *s, int q)
 {
-    struct run run;
-
-    for (run = run_with_key(h, 0, key); run.count > 0;
-         run = run_with_key(h, run.first + run.count, key))
-        tiara_plan_send(h->plan, step, peer, run_in(h->plan->rank, TIARA_BUF_CELL, run));
+    return tiara_layout_rank(s->at.layout, q, s->at.local);
 }
 
-/* Where in TMP the partial sums of node @q (not the own one) begin, when each has @nmine blocks. */
-static int partial_start(const struct scatter *h, int q, int nmine)
+/* Sends the own CELL's runs of node @key's blocks to the partner on node @q. */
+static void send_runs(const struct scatter *s, int step, int q, int key)
 {
-    return (q < h->node ? q : q - 1) * nmine;
+    struct tiara_plan *plan = s->at.plan;
+
+    for (struct span run = {0, 0}; next_run(plan, (struct blocks){s->key, key}, &run);)
+        tiara_plan_send(plan, step, partner_on(s, q), span_in(plan->rank, TIARA_BUF_CELL, run));
 }
 
-/* Receives @nmine partial sums of the own node's blocks from leader @peer of node @q. */
-static void recv_partials(const struct scatter *h, int step, int q, int peer, int nmine)
+/* The partial sums of the own node's blocks, @nmine of them, from node @q: at @done in TMP. */
+static struct tiara_slice partial(
+    const struct scatter *s, int q, int nmine, int done, struct span run)
 {
-    int at = partial_start(h, q, nmine);
-    struct run run;
+    int before = q < s->at.node ? q : q - 1;
 
-    for (run = run_with_key(h, 0, h->node); run.count > 0;
-         run = run_with_key(h, run.first + run.count, h->node)) {
-        tiara_plan_recv(h->plan, step, peer, own(h->plan, TIARA_BUF_TMP, at, run.count));
-        at += run.count;
+    return own(s->at.plan, TIARA_BUF_TMP, before * nmine + done, run.count);
+}
+
+/* REDUCE_SCATTER, leaders, steps step0+1 .. step0+n-1: CELL <- the sum of all nodes' partial sums
+ * of the own node's blocks, in node order. */
+static void exchange_partials(const struct scatter *s, int step0)
+{
+    struct tiara_plan *plan = s->at.plan;
+    int n = s->at.layout->nnodes, node = s->at.node, nmine = 0, done = 0;
+    struct blocks mine = {s->key, node};
+
+    key_mine(s, s->at.layout->node_of);
+    for (struct span run = {0, 0}; next_run(plan, mine, &run);)
+        nmine += run.count;
+    tiara_plan_tmp(plan, (n - 1) * nmine);
+    for (int i = 1; i < n; i++) {
+        int to = wrap(node + i, n), from = wrap(node - i, n);
+
+        done = 0;
+        for (struct span run = {0, 0}; next_run(plan, mine, &run); done += run.count)
+            tiara_plan_recv(
+                plan, step0 + i, partner_on(s, from), partial(s, from, nmine, done, run));
+        send_runs(s, step0 + i, to, to);
     }
-}
+    done = 0;
+    for (struct span run = {0, 0}; next_run(plan, mine, &run); done += run.count) {
+        struct tiara_slice cell = span_in(plan->rank, TIARA_BUF_CELL, run);
 
-/* CELL <- the sum of all nodes' partial sums of the own node's blocks, in node order. */
-static enum tiara_err fold_partials(const struct scatter *h, int step, int nmine)
-{
-    struct tiara_slice *src = tiara_alloc((size_t)h->layout->nnodes, sizeof(*src));
-    struct run run;
-    int done = 0;
-
-    if (src == NULL)
-        return TIARA_ERR_NOMEM;
-    for (run = run_with_key(h, 0, h->node); run.count > 0;
-         run = run_with_key(h, run.first + run.count, h->node)) {
-        struct tiara_slice cell = run_in(h->plan->rank, TIARA_BUF_CELL, run);
-
-        for (int q = 0; q < h->layout->nnodes; q++)
-            src[q] = q == h->node ? cell
-                                  : own(h->plan, TIARA_BUF_TMP, partial_start(h, q, nmine) + done,
-                                        run.count);
-        tiara_plan_reduce(h->plan, step, cell, src, h->layout->nnodes);
-        done += run.count;
+        tiara_plan_fold(plan, step0 + n - 1, cell);
+        for (int q = 0; q < n; q++)
+            tiara_plan_source(plan, q == node ? cell : partial(s, q, nmine, done, run));
     }
-    tiara_free(src);
-    return TIARA_OK;
-}
-
-/* REDUCE_SCATTER, leaders, steps step0+1 .. step0+n-1. */
-static enum tiara_err exchange_partials(const struct scatter *h, int step0)
-{
-    int n = h->layout->nnodes, nmine = 0;
-
-    key_by_node(h);
-    for (int b = 0; b < h->plan->nblocks; b++)
-        nmine += h->key[b] == h->node;
-    tiara_plan_tmp(h->plan, (n - 1) * nmine);
-    for (int s = 1; s < n; s++) {
-        int to = wrap(h->node + s, n), from = wrap(h->node - s, n);
-
-        recv_partials(h, step0 + s, from, tiara_layout_rank(h->layout, from, h->local), nmine);
-        send_runs(h, step0 + s, tiara_layout_rank(h->layout, to, h->local), to);
-    }
-    return fold_partials(h, step0 + n - 1, nmine);
 }
 
 /* ALLGATHER, leaders, steps step0+1 .. step0+n-1. */
-static void exchange_blocks(const struct scatter *h, int step0)
+static void exchange_blocks(const struct scatter *s, int step0)
 {
-    int n = h->layout->nnodes;
+    struct tiara_plan *plan = s->at.plan;
+    int n = s->at.layout->nnodes, node = s->at.node;
 
-    key_by_node(h);
-    for (int s = 1; s < n; s++) {
-        int to = wrap(h->node + s, n), from = wrap(h->node - s, n);
-        struct run run;
+    key_mine(s, s->at.layout->node_of);
+    for (int i = 1; i < n; i++) {
+        int to = wrap(node + i, n), from = wrap(node - i, n);
 
-        for (run = run_with_key(h, 0, from); run.count > 0;
-             run = run_with_key(h, run.first + run.count, from))
-            tiara_plan_recv(h->plan, step0 + s, tiara_layout_rank(h->layout, from, h->local),
-                run_in(h->plan->rank, TIARA_BUF_CELL, run));
-        send_runs(h, step0 + s, tiara_layout_rank(h->layout, to, h->local), h->node);
+        for (struct span run = {0, 0}; next_run(plan, (struct blocks){s->key, from}, &run);)
+            tiara_plan_recv(
+                plan, step0 + i, partner_on(s, from), span_in(plan->rank, TIARA_BUF_CELL, run));
+        send_runs(s, step0 + i, to, node);
     }
 }
 
-/*
- * REDUCE_SCATTER, until leaders have in CELL what the node folded of their blocks, after *step_out.
- */
-static enum tiara_err reduce_on_node(const struct scatter *h, int *step_out)
+/* REDUCE_SCATTER until leaders have in CELL what the node folded of their blocks. Returns the
+ * steps. */
+static int reduce_on_node(const struct scatter *s)
 {
-    enum tiara_err err;
+    struct tiara_plan *plan = s->at.plan;
 
-    if (h->ring != NULL) {
-        tiara_algo_node_ring_reduce(h->ring, TIARA_BUF_CELL);
-        *step_out = h->nlocal;
-        return TIARA_OK;
+    if (s->ring != NULL) {
+        tiara_algo_node_ring_reduce(s->ring, TIARA_BUF_CELL);
+        return s->at.nlocal;
     }
-    *step_out = 3;
-    deal(h->layout, h->nlocal, h->folder_of);
-    err = expose_and_fold(h);
-    for (int b = 0; b < h->plan->nblocks; b++)
-        h->key[b] = h->leader_of[b] == h->local ? h->folder_of[b] : -1;
-    if (h->local < h->leaders)
-        collect(h, 3);
-    return err;
+    deal(s->at.layout, s->at.nlocal, s->folder_of);
+    for (int b = 0; b < plan->nblocks; b++)
+        s->key[b] = s->folder_of[b] == s->at.local;
+    copy_blocks(plan, 1, (struct blocks){s->key, false}, TIARA_BUF_CELL, plan->rank, TIARA_BUF_IN);
+    for (struct span run = {0, 0}; next_run(plan, (struct blocks){s->key, true}, &run);)
+        fold_node(plan, s->at.layout, 2, span_in(plan->rank, TIARA_BUF_CELL, run), TIARA_BUF_CELL);
+    key_mine(s, s->folder_of);
+    if (s->at.local < s->at.leaders)
+        copy_from_peers(s, 3, TIARA_BUF_CELL, s->key, s->at.nlocal);
+    return 3;
 }
 
-static enum tiara_err build_reduce_scatter(const struct scatter *h)
+static int build_reduce_scatter(const struct scatter *s)
 {
-    int r = h->plan->rank, step0, last;
-    enum tiara_err err = reduce_on_node(h, &step0);
+    struct tiara_plan *plan = s->at.plan;
+    int r = plan->rank, step0 = reduce_on_node(s), last = step0 + s->at.layout->nnodes;
 
-    if (err == TIARA_OK && h->local < h->leaders)
-        err = exchange_partials(h, step0);
-    if (err != TIARA_OK)
-        return err;
-    last = step0 + h->layout->nnodes;
-    tiara_plan_copy(h->plan, last, own(h->plan, TIARA_BUF_OUT, r, 1),
-        tiara_slice(tiara_layout_rank(h->layout, h->node, h->leader_of[r]), TIARA_BUF_CELL, r, 1));
-    return tiara_plan_finish(h->plan, last);
+    if (s->at.local < s->at.leaders)
+        exchange_partials(s, step0);
+    tiara_plan_copy(plan, last, own(plan, TIARA_BUF_OUT, r, 1),
+        tiara_slice(hier_peer(&s->at, s->leader_of[r]), TIARA_BUF_CELL, r, 1));
+    return last;
 }
 
-static enum tiara_err build_allgather(const struct scatter *h)
+static int build_allgather(const struct scatter *s)
 {
-    int r = h->plan->rank, last = h->layout->nnodes + 2;
-    struct run run;
+    struct tiara_plan *plan = s->at.plan;
+    const struct tiara_layout *layout = s->at.layout;
+    int r = plan->rank, last = layout->nnodes + 2;
 
-    tiara_plan_copy(
-        h->plan, 1, own(h->plan, TIARA_BUF_CELL, r, 1), own(h->plan, TIARA_BUF_IN, r, 1));
-    if (h->ring != NULL) {
-        exchange_blocks(h, 1);
-        last = tiara_algo_node_ring_gather(h->ring, h->layout->nnodes, TIARA_BUF_CELL);
-        return tiara_plan_finish(h->plan, last);
+    tiara_plan_copy(plan, 1, own(plan, TIARA_BUF_CELL, r, 1), own(plan, TIARA_BUF_IN, r, 1));
+    if (s->ring != NULL) {
+        exchange_blocks(s, 1);
+        return tiara_algo_node_ring_gather(s->ring, layout->nnodes, TIARA_BUF_CELL);
     }
-    if (h->local < h->leaders) {
-        for (int b = 0; b < h->plan->nblocks; b++) {
-            bool is_mine = h->leader_of[b] == h->local && h->layout->node_of[b] == h->node;
-
-            h->key[b] = is_mine ? h->layout->local_of[b] : -1;
-        }
-        collect(h, 2);
-        exchange_blocks(h, 2);
+    if (s->at.local < s->at.leaders) {
+        key_mine(s, layout->local_of);
+        for (int b = 0; b < plan->nblocks; b++)
+            s->key[b] = layout->node_of[b] == s->at.node ? s->key[b] : -1;
+        copy_from_peers(s, 2, TIARA_BUF_CELL, s->key, s->at.nlocal);
+        exchange_blocks(s, 2);
     }
-    for (int b = 0; b < h->plan->nblocks; b++)
-        h->key[b] = h->leader_of[b];
-    for (int b = 0; b < h->plan->nblocks; b += run.count) {
-        run = run_at(h, b);
-        tiara_plan_copy(h->plan, last, run_in(r, TIARA_BUF_OUT, run),
-            run_in(tiara_layout_rank(h->layout, h->node, run.key), TIARA_BUF_CELL, run));
-    }
-    return tiara_plan_finish(h->plan, last);
+    copy_from_peers(s, last, TIARA_BUF_OUT, s->leader_of, s->at.leaders);
+    return last;
 }
 
-enum tiara_err tiara_algo_hier_scatter(
+int tiara_algo_hier_scatter(
     const struct tiara_layout *layout, const struct tiara_algo_opts *opts, struct tiara_plan *plan)
 {
-    size_t nblocks = (size_t)plan->nblocks;
-    struct scatter h = {
-        .layout = layout, .plan = plan, .leaders = hier_leaders(layout, opts->leaders)};
+    int nblocks = layout->nranks, last;
+    struct scatter s = {.at = hier_of(layout, opts, plan)};
     struct node_ring ring;
-    enum tiara_err err;
     int *maps;
 
+    plan->nblocks = nblocks;
     if (opts->node_ring) {
         /* Every rank leads, and takes care of the blocks of its index. */
-        err = tiara_algo_node_ring_open(layout, opts->order, layout->local_of, plan, &ring);
-        if (err != TIARA_OK)
-            return err;
-        h.ring = &ring;
+        if (!tiara_algo_node_ring_open(layout, opts->order, layout->local_of, plan, &ring))
+            return 0;
+        s.ring = &ring;
     }
-    maps = tiara_alloc(3 * nblocks, sizeof(*maps));
-    if (maps == NULL)
-        return TIARA_ERR_NOMEM;
-    h.node = layout->node_of[plan->rank];
-    h.local = layout->local_of[plan->rank];
-    h.nlocal = tiara_layout_local_size(layout, h.node);
-    h.leader_of = maps;
-    h.folder_of = maps + nblocks;
-    h.key = maps + 2 * nblocks;
-    deal(layout, h.leaders, h.leader_of);
-    if (plan->coll == TIARA_COLL_REDUCE_SCATTER)
-        err = build_reduce_scatter(&h);
-    else
-        err = build_allgather(&h);
+    maps = tiara_alloc(3 * (size_t)nblocks, sizeof(*maps));
+    if (maps == NULL) {
+        plan->sticky = TIARA_ERR_NOMEM;
+        return 0;
+    }
+    s.leader_of = maps;
+    s.folder_of = maps + nblocks;
+    s.key = maps + 2 * nblocks;
+    deal(layout, s.at.leaders, s.leader_of);
+    last = plan->coll == TIARA_COLL_ALLGATHER ? build_allgather(&s) : build_reduce_scatter(&s);
     tiara_free(maps);
-    return err;
+    return last;
 }

@@ -42,20 +42,19 @@
  *   OUT      120 201 012, after step 5
  */
 #include "algo/algo_priv.h"
-#include "base/block.h"
 
-/* Whether @order names each of 0 .. @n-1 once. */
-static bool is_permutation(const int *order, int n)
+/* The place of local index @local in @order[@n]; -1 unless it has just one. */
+static int place_in(const int *order, int n, int local)
 {
-    for (int i = 0; i < n; i++) {
-        int found = 0;
+    int place = -1, found = 0;
 
-        for (int p = 0; p < n; p++)
-            found += order[p] == i;
-        if (found != 1)
-            return false;
+    for (int p = 0; p < n; p++) {
+        if (order[p] == local) {
+            place = p;
+            found++;
+        }
     }
-    return true;
+    return found == 1 ? place : -1;
 }
 
 /* The local index of the rank at @place, for -L <= @place < L. */
@@ -66,73 +65,46 @@ static int local_at(const struct node_ring *ring, int place)
     return ring->order != NULL ? ring->order[p] : p;
 }
 
-enum tiara_err tiara_algo_node_ring_open(const struct tiara_layout *layout, const int *order,
+bool tiara_algo_node_ring_open(const struct tiara_layout *layout, const int *order,
     const int *owner_of, struct tiara_plan *plan, struct node_ring *ring_out)
 {
     int node = layout->node_of[plan->rank], local = layout->local_of[plan->rank];
     int nlocal = tiara_layout_local_size(layout, node);
-    struct node_ring ring = {
-        .plan = plan, .order = order, .owner_of = owner_of, .nlocal = nlocal, .place = local};
 
-    if (order != NULL && !is_permutation(order, nlocal)) {
-        tiara_debug("the order of a ring does not name each of %d ranks once", nlocal);
-        return TIARA_ERR_UNSUPPORTED;
+    *ring_out = (struct node_ring){plan, order, owner_of, nlocal, local, -1};
+    for (int i = 0; order != NULL && i < nlocal; i++) {
+        if (place_in(order, nlocal, i) < 0) {
+            tiara_debug("the order of a ring does not name each of %d ranks once", nlocal);
+            refuse(plan);
+            return false;
+        }
     }
-    for (int p = 0; order != NULL && p < nlocal; p++) {
-        if (order[p] == local)
-            ring.place = p;
-    }
-    ring.left = tiara_layout_rank(layout, node, local_at(&ring, ring.place - 1));
-    *ring_out = ring;
-    return TIARA_OK;
-}
-
-/*
- * The first run of blocks, at or after block @b, of the stripe of local index @owner; or count 0.
- */
-static struct tiara_range run_of(const struct node_ring *ring, int owner, size_t b)
-{
-    size_t nblocks = (size_t)ring->plan->nblocks;
-    struct tiara_range run;
-
-    while (b < nblocks && ring->owner_of[b] != owner)
-        b++;
-    run.first = b;
-    while (b < nblocks && ring->owner_of[b] == owner)
-        b++;
-    run.count = b - run.first;
-    return run;
-}
-
-static struct tiara_slice run_in(int rank, enum tiara_buf buf, struct tiara_range run)
-{
-    return tiara_slice(rank, buf, (int)run.first, (int)run.count);
+    if (order != NULL)
+        ring_out->place = place_in(order, nlocal, local);
+    ring_out->left = tiara_layout_rank(layout, node, local_at(ring_out, ring_out->place - 1));
+    return true;
 }
 
 /* The own @dst_buf <- @src_buf of @src_rank: the stripe of local index @owner. */
 static void copy_stripe(const struct node_ring *ring, int step, int owner, enum tiara_buf dst_buf,
     int src_rank, enum tiara_buf src_buf)
 {
-    struct tiara_range run;
+    struct blocks stripe = {ring->owner_of, owner};
 
-    for (run = run_of(ring, owner, 0); run.count > 0;
-         run = run_of(ring, owner, run.first + run.count))
-        tiara_plan_copy(ring->plan, step, run_in(ring->plan->rank, dst_buf, run),
-            run_in(src_rank, src_buf, run));
+    copy_blocks(ring->plan, step, stripe, dst_buf, src_rank, src_buf);
 }
 
 /* The own @dst_buf <- the left neighbour's partial sum of a stripe, and the own contribution. */
 static void fold_stripe(const struct node_ring *ring, int step, int owner, enum tiara_buf dst_buf)
 {
     int rank = ring->plan->rank;
-    struct tiara_range run;
+    struct blocks stripe = {ring->owner_of, owner};
 
-    for (run = run_of(ring, owner, 0); run.count > 0;
-         run = run_of(ring, owner, run.first + run.count)) {
+    for (struct span run = {0, 0}; next_run(ring->plan, stripe, &run);) {
         struct tiara_slice pair[2] = {
-            run_in(ring->left, TIARA_BUF_CELL, run), run_in(rank, TIARA_BUF_IN, run)};
+            span_in(ring->left, TIARA_BUF_CELL, run), span_in(rank, TIARA_BUF_IN, run)};
 
-        tiara_plan_reduce(ring->plan, step, run_in(rank, dst_buf, run), pair, 2);
+        tiara_plan_reduce(ring->plan, step, span_in(rank, dst_buf, run), pair, 2);
     }
 }
 
@@ -161,55 +133,33 @@ int tiara_algo_node_ring_gather(const struct node_ring *ring, int step0, enum ti
     return step0 + (n > 1 ? n - 1 : 1);
 }
 
-static enum tiara_err generate(const struct tiara_layout *layout, int rank,
-    const struct tiara_algo_opts *opts, struct tiara_plan *plan_out)
+static int generate(
+    const struct tiara_layout *layout, const struct tiara_algo_opts *opts, struct tiara_plan *plan)
 {
-    struct tiara_plan *plan = plan_out;
-    int n = layout->nranks;
+    int n = plan->nranks, rank = plan->rank;
+    struct tiara_slice cell = own(plan, TIARA_BUF_CELL, rank, 1);
     struct node_ring ring;
-    enum tiara_err err;
 
-    err = plan_open(&tiara_algo_node_ring, opts, rank, n, n, plan);
-    if (err != TIARA_OK)
-        return err;
-    if (layout->nnodes != 1) {
-        tiara_debug("algorithm node-ring needs one node, not %d", layout->nnodes);
-        return TIARA_ERR_UNSUPPORTED;
-    }
+    plan->nblocks = n;
     /* On one node a rank is its local index, and block b is rank b's. */
-    err = tiara_algo_node_ring_open(layout, opts->order, layout->local_of, plan, &ring);
-    if (err != TIARA_OK)
-        return err;
-    if (n == 1)
-        return plan_alone(plan);
-    if (opts->coll == TIARA_COLL_ALLGATHER) {
-        tiara_plan_copy(
-            plan, 1, own(plan, TIARA_BUF_CELL, rank, 1), own(plan, TIARA_BUF_IN, rank, 1));
-        return tiara_plan_finish(plan, tiara_algo_node_ring_gather(&ring, 1, TIARA_BUF_IN));
+    if (!tiara_algo_node_ring_open(layout, opts->order, layout->local_of, plan, &ring))
+        return 0;
+    if (plan->coll == TIARA_COLL_ALLGATHER) {
+        tiara_plan_copy(plan, 1, cell, own(plan, TIARA_BUF_IN, rank, 1));
+        return tiara_algo_node_ring_gather(&ring, 1, TIARA_BUF_IN);
     }
     tiara_algo_node_ring_reduce(&ring, TIARA_BUF_OUT);
-    if (opts->coll == TIARA_COLL_REDUCE_SCATTER)
-        return tiara_plan_finish(plan, n);
-    tiara_plan_copy(plan, n, own(plan, TIARA_BUF_CELL, rank, 1), own(plan, TIARA_BUF_OUT, rank, 1));
-    return tiara_plan_finish(plan, tiara_algo_node_ring_gather(&ring, n, TIARA_BUF_OUT));
-}
-
-/* Nothing goes over the network. */
-static void cost(const struct tiara_layout *layout, const struct tiara_algo_opts *opts,
-    struct tiara_algo_cost *cost_out)
-{
-    (void)layout;
-    (void)opts;
-    *cost_out = (struct tiara_algo_cost){0};
+    if (plan->coll == TIARA_COLL_REDUCE_SCATTER)
+        return n;
+    tiara_plan_copy(plan, n, cell, own(plan, TIARA_BUF_OUT, rank, 1));
+    return tiara_algo_node_ring_gather(&ring, n, TIARA_BUF_OUT);
 }
 
 const struct tiara_algo tiara_algo_node_ring = {
     .name = "node-ring",
     .help = "one node: stripes go round, each rank reads its left neighbour's exposed buffer only",
     .flags = TIARA_ALGO_NODE | TIARA_ALGO_NEIGHBOURS,
-    .colls = COLL_BIT(TIARA_COLL_ALLREDUCE) | COLL_BIT(TIARA_COLL_REDUCE_SCATTER) |
-             COLL_BIT(TIARA_COLL_ALLGATHER),
+    .colls = COLLS_ALL,
     .reads = TIARA_ALGO_OPT_ORDER,
     .generate = generate,
-    .cost = cost,
 };

@@ -1,14 +1,25 @@
 /*
- * What the generators share: opening a plan, slices of the own buffers, and how a number of ranks
- * that is no power of two is brought to one. For files of lib/algo only.
+ * What the generators share: slices of the own buffers, runs of blocks, how a number of ranks that
+ * is no power of two is brought to one, and a rank's place in the two levels. For lib/algo only.
  */
 #ifndef TIARA_ALGO_ALGO_PRIV_H
 #define TIARA_ALGO_ALGO_PRIV_H
 
 #include "algo/algo.h"
+#include "base/block.h"
 #include "base/log.h"
 
 #define COLL_BIT(coll) (1u << (coll))
+#define COLLS_ALL                                                                                  \
+    (COLL_BIT(TIARA_COLL_ALLREDUCE) | COLL_BIT(TIARA_COLL_REDUCE_SCATTER) |                        \
+        COLL_BIT(TIARA_COLL_ALLGATHER))
+
+/* What generate returns where the layout or the options are not for the algorithm. */
+static inline int refuse(struct tiara_plan *plan)
+{
+    plan->sticky = TIARA_ERR_UNSUPPORTED;
+    return 0;
+}
 
 /* A slice of the plan's own rank. */
 static inline struct tiara_slice own(
@@ -23,52 +34,89 @@ static inline int wrap(int a, int n)
     return (a + n) % n;
 }
 
-/* The largest power of two <= @n, for n >= 1. */
-static inline int pow2_below(int n)
-{
-    int p = 1;
-
-    while (p <= n / 2)
-        p *= 2;
-    return p;
-}
-
 /* log2 of @n rounded down, for n >= 1. */
 static inline int log2_down(int n)
 {
-    int k = 0;
-
-    while (n >>= 1)
-        k++;
-    return k;
+    return 31 - __builtin_clz((unsigned)n);
 }
 
-/* log2 of @n rounded up, for n >= 1. */
-static inline int log2_up(int n)
+/* The largest power of two <= @n, for n >= 1. */
+static inline int pow2_below(int n)
 {
-    return n == 1 ? 0 : log2_down(n - 1) + 1;
+    return 1 << log2_down(n);
 }
 
-/*
- * Initialises @plan, first of all, so that the caller may run fini whatever happens next.
- * TIARA_ERR_UNSUPPORTED when @algo has no plan for the collective.
- */
-TIARA_MUST_USE static inline enum tiara_err plan_open(const struct tiara_algo *algo,
-    const struct tiara_algo_opts *opts, int rank, int nranks, int nblocks, struct tiara_plan *plan)
+/* Consecutive blocks. */
+struct span {
+    int first, count;
+};
+
+/* Part @i of @n blocks cut into @nparts. */
+static inline struct span part_of(int n, int nparts, int i)
 {
-    tiara_plan_init(plan, opts->coll, rank, nranks, nblocks);
-    if (algo->colls & COLL_BIT(opts->coll))
-        return TIARA_OK;
-    tiara_debug("algorithm %s has no plan for collective %d", algo->name, (int)opts->coll);
-    return TIARA_ERR_UNSUPPORTED;
+    struct tiara_range part = tiara_block_range((size_t)n, (size_t)nparts, (size_t)i, 1);
+
+    return (struct span){(int)part.first, (int)part.count};
 }
 
-/* The whole plan of a group of one: the contribution is the result. */
-TIARA_MUST_USE static inline enum tiara_err plan_alone(struct tiara_plan *plan)
+static inline struct tiara_slice span_in(int owner, enum tiara_buf buf, struct span span)
 {
-    tiara_plan_copy(plan, 1, own(plan, TIARA_BUF_OUT, 0, plan->nblocks),
-        own(plan, TIARA_BUF_IN, 0, plan->nblocks));
-    return tiara_plan_finish(plan, 1);
+    return tiara_slice(owner, buf, span.first, span.count);
+}
+
+/* The blocks b of a plan with of[b] == which. */
+struct blocks {
+    const int *of; /* [nblocks] */
+    int which;
+};
+
+/* Moves @run, at first {0, 0}, to the next run of @blocks; false when there is none. */
+static inline bool next_run(const struct tiara_plan *plan, struct blocks blocks, struct span *run)
+{
+    int b = run->first + run->count;
+
+    while (b < plan->nblocks && blocks.of[b] != blocks.which)
+        b++;
+    run->first = b;
+    while (b < plan->nblocks && blocks.of[b] == blocks.which)
+        b++;
+    run->count = b - run->first;
+    return run->count > 0;
+}
+
+/* The own @dst_buf <- @src_buf of @src_rank, run by run. */
+static inline void copy_blocks(struct tiara_plan *plan, int step, struct blocks blocks,
+    enum tiara_buf dst_buf, int src_rank, enum tiara_buf src_buf)
+{
+    for (struct span run = {0, 0}; next_run(plan, blocks, &run);)
+        tiara_plan_copy(
+            plan, step, span_in(plan->rank, dst_buf, run), span_in(src_rank, src_buf, run));
+}
+
+/* Step 1: the own CELL <- IN, all but @span, which no peer reads. */
+static inline void expose_but(struct tiara_plan *plan, struct span span)
+{
+    int end = span.first + span.count, rest = plan->nblocks - end;
+
+    tiara_plan_copy(
+        plan, 1, own(plan, TIARA_BUF_CELL, 0, span.first), own(plan, TIARA_BUF_IN, 0, span.first));
+    tiara_plan_copy(
+        plan, 1, own(plan, TIARA_BUF_CELL, end, rest), own(plan, TIARA_BUF_IN, end, rest));
+}
+
+/* @dst <- the fold of its blocks of all ranks of the node: the peers' in @buf, the own in IN. */
+static inline void fold_node(struct tiara_plan *plan, const struct tiara_layout *layout, int step,
+    struct tiara_slice dst, enum tiara_buf buf)
+{
+    int node = layout->node_of[plan->rank];
+
+    tiara_plan_fold(plan, step, dst);
+    for (int i = 0; i < tiara_layout_local_size(layout, node); i++) {
+        int q = tiara_layout_rank(layout, node, i);
+
+        tiara_plan_source(
+            plan, tiara_slice(q, q == plan->rank ? TIARA_BUF_IN : buf, dst.first, dst.count));
+    }
 }
 
 /*
@@ -80,29 +128,21 @@ struct pow2_group {
     int size; /* a power of two */
     int extra; /* P - size */
     int member; /* own index in the group; -1: handed over to rank - 1 */
+    int edge; /* steps that handing over costs at each end of a plan */
 };
 
 static inline struct pow2_group pow2_group_of(int rank, int nranks)
 {
-    struct pow2_group g = {.size = pow2_below(nranks)};
+    int size = pow2_below(nranks), extra = nranks - size, member = rank - extra;
 
-    g.extra = nranks - g.size;
-    if (rank >= 2 * g.extra)
-        g.member = rank - g.extra;
-    else
-        g.member = rank % 2 == 0 ? rank / 2 : -1;
-    return g;
+    if (rank < 2 * extra)
+        member = rank % 2 == 0 ? rank / 2 : -1;
+    return (struct pow2_group){size, extra, member, extra > 0};
 }
 
 static inline int pow2_group_rank(const struct pow2_group *g, int member)
 {
     return member < g->extra ? 2 * member : member + g->extra;
-}
-
-/* Steps that handing over costs at each end of a plan. */
-static inline int pow2_group_steps(const struct pow2_group *g)
-{
-    return g->extra > 0;
 }
 
 /* Step 1 of a plan when extra > 0. Returns the buffer in which a member's vector now is. */
@@ -134,18 +174,60 @@ static inline void pow2_group_leave(struct tiara_plan *plan, const struct pow2_g
         tiara_plan_send(plan, step, plan->rank + 1, out);
 }
 
+/* A rank's place in the two levels. */
+struct hier {
+    const struct tiara_layout *layout;
+    struct tiara_plan *plan;
+    int node;
+    int local; /* own index among the node's ranks */
+    int nlocal; /* ranks on this node */
+    int leaders; /* K */
+};
+
 /* K of a hierarchy: what was asked for, at most what the smallest node has. */
 static inline int hier_leaders(const struct tiara_layout *layout, int asked)
 {
     return asked < 1 || asked > layout->min_local ? layout->min_local : asked;
 }
 
+static inline struct hier hier_of(
+    const struct tiara_layout *layout, const struct tiara_algo_opts *opts, struct tiara_plan *plan)
+{
+    int node = layout->node_of[plan->rank];
+
+    return (struct hier){
+        .layout = layout,
+        .plan = plan,
+        .node = node,
+        .local = layout->local_of[plan->rank],
+        .nlocal = tiara_layout_local_size(layout, node),
+        .leaders = hier_leaders(layout, opts->leaders),
+    };
+}
+
+/* The rank with local index @i on the own node. */
+static inline int hier_peer(const struct hier *h, int i)
+{
+    return tiara_layout_rank(h->layout, h->node, i);
+}
+
+/* OUT <- all leaders' shards from their CELLs, beginning with different ones on different ranks. */
+static inline void hier_take_shards(const struct hier *h, int step)
+{
+    for (int i = 0; i < h->leaders; i++) {
+        int k = (h->local + i) % h->leaders;
+        struct span shard = part_of(h->plan->nblocks, h->leaders, k);
+
+        tiara_plan_copy(h->plan, step, span_in(h->plan->rank, TIARA_BUF_OUT, shard),
+            span_in(hier_peer(h, k), TIARA_BUF_CELL, shard));
+    }
+}
+
 /*
- * hier's plans for REDUCE_SCATTER and ALLGATHER (algo_hier_scatter.c). @plan was initialised with
- * one block per rank; the layout has at least two nodes. With @opts->node_ring all of them are of
- * one size, and all ranks leaders.
+ * hier's plans for REDUCE_SCATTER and ALLGATHER (algo_hier_scatter.c); returns their steps. The
+ * layout has at least two nodes; with @opts->node_ring all of one size, and all ranks leaders.
  */
-TIARA_MUST_USE enum tiara_err tiara_algo_hier_scatter(
+int tiara_algo_hier_scatter(
     const struct tiara_layout *layout, const struct tiara_algo_opts *opts, struct tiara_plan *plan);
 
 /*
@@ -162,11 +244,11 @@ struct node_ring {
 };
 
 /*
- * Fills @ring_out for @plan's rank, whatever node it is on. TIARA_ERR_UNSUPPORTED when @order does
- * not name each of the node's ranks once.
+ * Fills @ring_out for @plan's rank, whatever node it is on. False, and @plan refused, when @order
+ * does not name each of the node's ranks once.
  */
-TIARA_MUST_USE enum tiara_err tiara_algo_node_ring_open(const struct tiara_layout *layout,
-    const int *order, const int *owner_of, struct tiara_plan *plan, struct node_ring *ring_out);
+bool tiara_algo_node_ring_open(const struct tiara_layout *layout, const int *order,
+    const int *owner_of, struct tiara_plan *plan, struct node_ring *ring_out);
 /* Steps 1 .. L: @sum_buf (OUT or CELL) <- the fold of the own stripe of all ranks of the node. */
 void tiara_algo_node_ring_reduce(const struct node_ring *ring, enum tiara_buf sum_buf);
 /*

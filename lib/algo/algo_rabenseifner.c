@@ -27,12 +27,6 @@
  */
 #include "algo/algo_priv.h"
 
-/* Consecutive blocks. */
-struct span {
-    int first;
-    int count;
-};
-
 /*
  * One round of halving with @peer: of @range the lower half stays here when @is_low, else the upper
  * one. @held is the buffer with what this rank has so far. Returns the half that stays.
@@ -43,13 +37,13 @@ static struct span halve(struct tiara_plan *plan, int step, int peer, bool is_lo
     int half = range.count / 2;
     struct span keep = {range.first + (is_low ? 0 : half), half};
     struct span give = {range.first + (is_low ? half : 0), half};
-    struct tiara_slice mine = own(plan, held, keep.first, half);
+    struct tiara_slice mine = span_in(plan->rank, held, keep);
     struct tiara_slice theirs = own(plan, TIARA_BUF_TMP, 0, half);
     struct tiara_slice pair[2] = {is_low ? mine : theirs, is_low ? theirs : mine};
 
     tiara_plan_recv(plan, step, peer, theirs);
-    tiara_plan_send(plan, step, peer, own(plan, held, give.first, half));
-    tiara_plan_reduce(plan, step, own(plan, TIARA_BUF_OUT, keep.first, half), pair, 2);
+    tiara_plan_send(plan, step, peer, span_in(plan->rank, held, give));
+    tiara_plan_reduce(plan, step, span_in(plan->rank, TIARA_BUF_OUT, keep), pair, 2);
     return keep;
 }
 
@@ -59,16 +53,16 @@ static struct span join(struct tiara_plan *plan, int step, int peer, bool is_low
     int other = is_low ? range.first + range.count : range.first - range.count;
 
     tiara_plan_recv(plan, step, peer, own(plan, TIARA_BUF_OUT, other, range.count));
-    tiara_plan_send(plan, step, peer, own(plan, TIARA_BUF_OUT, range.first, range.count));
+    tiara_plan_send(plan, step, peer, span_in(plan->rank, TIARA_BUF_OUT, range));
     return (struct span){is_low ? range.first : other, 2 * range.count};
 }
 
-/* The members' part, in steps step0+1 .. step0 + 2 log2(group size). */
+/* The members' part, in 2 log2(group size) steps. */
 static void halve_and_join(
-    struct tiara_plan *plan, const struct pow2_group *group, enum tiara_buf held, int step0)
+    struct tiara_plan *plan, const struct pow2_group *group, enum tiara_buf held)
 {
     struct span range = {0, group->size};
-    int step = step0;
+    int step = group->edge;
 
     tiara_plan_tmp(plan, group->size / 2);
     for (int distance = 1; distance < group->size; distance *= 2) {
@@ -84,39 +78,30 @@ static void halve_and_join(
     }
 }
 
-static enum tiara_err generate(const struct tiara_layout *layout, int rank,
-    const struct tiara_algo_opts *opts, struct tiara_plan *plan_out)
+static int generate(
+    const struct tiara_layout *layout, const struct tiara_algo_opts *opts, struct tiara_plan *plan)
 {
-    struct tiara_plan *plan = plan_out;
-    struct pow2_group group = pow2_group_of(rank, layout->nranks);
-    int edge = pow2_group_steps(&group);
-    int last = edge + 2 * log2_down(group.size) + edge;
+    struct pow2_group group = pow2_group_of(plan->rank, layout->nranks);
+    int last = group.edge + 2 * log2_down(group.size) + group.edge;
     enum tiara_buf held;
-    enum tiara_err err;
-
-    err = plan_open(&tiara_algo_rabenseifner, opts, rank, layout->nranks, group.size, plan);
-    if (err != TIARA_OK)
-        return err;
-    if (layout->nranks == 1)
-        return plan_alone(plan);
-    held = pow2_group_enter(plan, &group);
-    if (group.member >= 0)
-        halve_and_join(plan, &group, held, edge);
-    pow2_group_leave(plan, &group, last);
-    return tiara_plan_finish(plan, last);
-}
-
-static void cost(const struct tiara_layout *layout, const struct tiara_algo_opts *opts,
-    struct tiara_algo_cost *cost_out)
-{
-    double p = pow2_below(layout->nranks);
-    bool is_pow2 = layout->nranks == pow2_below(layout->nranks);
 
     (void)opts;
-    *cost_out = (struct tiara_algo_cost){
-        .net_rounds = 2 * log2_down(layout->nranks) + (is_pow2 ? 0 : 2),
-        .net_sent_max = 2 * (p - 1) / p + (is_pow2 ? 0 : 1),
-    };
+    plan->nblocks = group.size;
+    held = pow2_group_enter(plan, &group);
+    if (group.member >= 0)
+        halve_and_join(plan, &group, held);
+    pow2_group_leave(plan, &group, last);
+    return last;
+}
+
+static struct tiara_algo_cost cost(int nranks, enum tiara_coll coll)
+{
+    double p = pow2_below(nranks);
+    bool is_pow2 = nranks == pow2_below(nranks);
+
+    (void)coll;
+    return (struct tiara_algo_cost){
+        2 * log2_down(nranks) + (is_pow2 ? 0 : 2), 2 * (p - 1) / p + (is_pow2 ? 0 : 1), false};
 }
 
 const struct tiara_algo tiara_algo_rabenseifner = {

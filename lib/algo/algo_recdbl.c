@@ -42,20 +42,14 @@ static void exchange(struct tiara_plan *plan, int step, int peer, enum tiara_buf
     tiara_plan_reduce(plan, step, own(plan, TIARA_BUF_OUT, 0, 1), pair, 2);
 }
 
-static enum tiara_err generate(const struct tiara_layout *layout, int rank,
-    const struct tiara_algo_opts *opts, struct tiara_plan *plan_out)
+static int generate(
+    const struct tiara_layout *layout, const struct tiara_algo_opts *opts, struct tiara_plan *plan)
 {
-    struct tiara_plan *plan = plan_out;
-    struct pow2_group group = pow2_group_of(rank, layout->nranks);
-    int step = pow2_group_steps(&group);
+    struct pow2_group group = pow2_group_of(plan->rank, layout->nranks);
     enum tiara_buf held;
-    enum tiara_err err;
+    int step = group.edge;
 
-    err = plan_open(&tiara_algo_recdbl, opts, rank, layout->nranks, 1, plan);
-    if (err != TIARA_OK)
-        return err;
-    if (layout->nranks == 1)
-        return plan_alone(plan);
+    (void)opts;
     tiara_plan_tmp(plan, 1);
     held = pow2_group_enter(plan, &group);
     for (int distance = 1; distance < group.size; distance *= 2) {
@@ -65,22 +59,18 @@ static enum tiara_err generate(const struct tiara_layout *layout, int rank,
         exchange(plan, step, pow2_group_rank(&group, group.member ^ distance), held);
         held = TIARA_BUF_OUT;
     }
-    step += pow2_group_steps(&group);
+    step += group.edge;
     pow2_group_leave(plan, &group, step);
-    return tiara_plan_finish(plan, step);
+    return step;
 }
 
-static void cost(const struct tiara_layout *layout, const struct tiara_algo_opts *opts,
-    struct tiara_algo_cost *cost_out)
+static struct tiara_algo_cost cost(int nranks, enum tiara_coll coll)
 {
-    int rounds = log2_down(layout->nranks);
-    bool is_pow2 = layout->nranks == pow2_below(layout->nranks);
+    int rounds = log2_down(nranks);
+    bool is_pow2 = nranks == pow2_below(nranks);
 
-    (void)opts;
-    *cost_out = (struct tiara_algo_cost){
-        .net_rounds = rounds + (is_pow2 ? 0 : 2),
-        .net_sent_max = rounds + (is_pow2 ? 0 : 1),
-    };
+    (void)coll;
+    return (struct tiara_algo_cost){rounds + (is_pow2 ? 0 : 2), rounds + (is_pow2 ? 0 : 1), false};
 }
 
 const struct tiara_algo tiara_algo_recdbl = {

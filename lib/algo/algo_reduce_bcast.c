@@ -19,60 +19,42 @@
  *   step 2   012      012      012
  */
 #include "algo/algo_priv.h"
-#include "base/alloc.h"
 
 /* Rank 0's half: the others' vectors arrive in TMP, in rank order. */
-static enum tiara_err build_root(struct tiara_plan *plan)
+static void build_root(struct tiara_plan *plan)
 {
     int nranks = plan->nranks;
     struct tiara_slice out = own(plan, TIARA_BUF_OUT, 0, 1);
-    struct tiara_slice *src = tiara_alloc((size_t)nranks, sizeof(*src));
 
-    if (src == NULL)
-        return TIARA_ERR_NOMEM;
     tiara_plan_tmp(plan, nranks - 1);
-    src[0] = own(plan, TIARA_BUF_IN, 0, 1);
-    for (int q = 1; q < nranks; q++) {
-        src[q] = own(plan, TIARA_BUF_TMP, q - 1, 1);
-        tiara_plan_recv(plan, 1, q, src[q]);
-    }
-    tiara_plan_reduce(plan, 1, out, src, nranks);
+    for (int q = 1; q < nranks; q++)
+        tiara_plan_recv(plan, 1, q, own(plan, TIARA_BUF_TMP, q - 1, 1));
+    tiara_plan_fold(plan, 1, out);
+    tiara_plan_source(plan, own(plan, TIARA_BUF_IN, 0, 1));
+    for (int q = 1; q < nranks; q++)
+        tiara_plan_source(plan, own(plan, TIARA_BUF_TMP, q - 1, 1));
     for (int q = 1; q < nranks; q++)
         tiara_plan_send(plan, 2, q, out);
-    tiara_free(src);
-    return TIARA_OK;
 }
 
-static enum tiara_err generate(const struct tiara_layout *layout, int rank,
-    const struct tiara_algo_opts *opts, struct tiara_plan *plan_out)
+static int generate(
+    const struct tiara_layout *layout, const struct tiara_algo_opts *opts, struct tiara_plan *plan)
 {
-    struct tiara_plan *plan = plan_out;
-    enum tiara_err err;
-
-    err = plan_open(&tiara_algo_reduce_bcast, opts, rank, layout->nranks, 1, plan);
-    if (err != TIARA_OK)
-        return err;
-    if (layout->nranks == 1)
-        return plan_alone(plan);
-    if (rank == 0) {
-        err = build_root(plan);
-        if (err != TIARA_OK)
-            return err;
+    (void)layout;
+    (void)opts;
+    if (plan->rank == 0) {
+        build_root(plan);
     } else {
         tiara_plan_send(plan, 1, 0, own(plan, TIARA_BUF_IN, 0, 1));
         tiara_plan_recv(plan, 2, 0, own(plan, TIARA_BUF_OUT, 0, 1));
     }
-    return tiara_plan_finish(plan, 2);
+    return 2;
 }
 
-static void cost(const struct tiara_layout *layout, const struct tiara_algo_opts *opts,
-    struct tiara_algo_cost *cost_out)
+static struct tiara_algo_cost cost(int nranks, enum tiara_coll coll)
 {
-    (void)opts;
-    *cost_out = (struct tiara_algo_cost){
-        .net_rounds = layout->nranks > 1 ? 2 : 0,
-        .net_sent_max = layout->nranks - 1,
-    };
+    (void)coll;
+    return (struct tiara_algo_cost){nranks > 1 ? 2 : 0, nranks - 1, false};
 }
 
 const struct tiara_algo tiara_algo_reduce_bcast = {

@@ -73,47 +73,36 @@ static void all_gather(struct tiara_plan *plan, int step0, enum tiara_buf first_
     }
 }
 
-static enum tiara_err generate(const struct tiara_layout *layout, int rank,
-    const struct tiara_algo_opts *opts, struct tiara_plan *plan_out)
+static int generate(
+    const struct tiara_layout *layout, const struct tiara_algo_opts *opts, struct tiara_plan *plan)
 {
-    struct tiara_plan *plan = plan_out;
     int n = layout->nranks;
-    enum tiara_err err;
 
-    err = plan_open(&tiara_algo_ring, opts, rank, n, n, plan);
-    if (err != TIARA_OK)
-        return err;
-    if (n == 1)
-        return plan_alone(plan);
-    if (opts->coll == TIARA_COLL_ALLGATHER) {
+    (void)opts;
+    plan->nblocks = n;
+    if (plan->coll == TIARA_COLL_ALLGATHER) {
         all_gather(plan, 0, TIARA_BUF_IN);
-        return tiara_plan_finish(plan, n - 1);
+        return n - 1;
     }
     reduce_scatter(plan);
-    if (opts->coll == TIARA_COLL_REDUCE_SCATTER)
-        return tiara_plan_finish(plan, n - 1);
+    if (plan->coll == TIARA_COLL_REDUCE_SCATTER)
+        return n - 1;
     all_gather(plan, n - 1, TIARA_BUF_OUT);
-    return tiara_plan_finish(plan, 2 * (n - 1));
+    return 2 * (n - 1);
 }
 
-static void cost(const struct tiara_layout *layout, const struct tiara_algo_opts *opts,
-    struct tiara_algo_cost *cost_out)
+static struct tiara_algo_cost cost(int nranks, enum tiara_coll coll)
 {
-    double n = layout->nranks;
-    double halves = opts->coll == TIARA_COLL_ALLREDUCE ? 2 : 1;
+    double n = nranks, halves = coll == TIARA_COLL_ALLREDUCE ? 2 : 1;
 
-    *cost_out = (struct tiara_algo_cost){
-        .net_rounds = halves * (n - 1),
-        .net_sent_max = halves * (n - 1) / n,
-    };
+    return (struct tiara_algo_cost){halves * (n - 1), halves * (n - 1) / n, false};
 }
 
 const struct tiara_algo tiara_algo_ring = {
     .name = "ring",
     .help = "blocks go round a ring: fewest bytes, most rounds",
     .flags = TIARA_ALGO_FLAT,
-    .colls = COLL_BIT(TIARA_COLL_ALLREDUCE) | COLL_BIT(TIARA_COLL_REDUCE_SCATTER) |
-             COLL_BIT(TIARA_COLL_ALLGATHER),
+    .colls = COLLS_ALL,
     .generate = generate,
     .cost = cost,
 };

@@ -1,7 +1,8 @@
 /*
- * The table of algorithms: the only list of them.
+ * The table of algorithms, which is the only list of them, and what is the same for all.
  */
 #include "algo/algo.h"
+#include "base/log.h"
 #include <string.h>
 
 const struct tiara_algo *const tiara_algo_table[] = {
@@ -26,6 +27,28 @@ const struct tiara_algo *tiara_algo_find(const char *name)
             return tiara_algo_table[i];
     }
     return NULL;
+}
+
+enum tiara_err tiara_algo_generate(const struct tiara_algo *algo, const struct tiara_layout *layout,
+    int rank, const struct tiara_algo_opts *opts, struct tiara_plan *plan_out)
+{
+    int nsteps = 1;
+
+    tiara_plan_init(plan_out, opts->coll, rank, layout->nranks, 1);
+    if (!(algo->colls & (1u << opts->coll))) {
+        tiara_debug("algorithm %s has no plan for collective %d", algo->name, (int)opts->coll);
+        return TIARA_ERR_UNSUPPORTED;
+    }
+    if (algo->flags & TIARA_ALGO_NODE && layout->nnodes != 1) {
+        tiara_debug("algorithm %s needs one node, not %d", algo->name, layout->nnodes);
+        return TIARA_ERR_UNSUPPORTED;
+    }
+    if (layout->nranks > 1)
+        nsteps = algo->generate(layout, opts, plan_out);
+    else
+        tiara_plan_copy(plan_out, 1, tiara_slice(rank, TIARA_BUF_OUT, 0, 1),
+            tiara_slice(rank, TIARA_BUF_IN, 0, 1));
+    return tiara_plan_finish(plan_out, nsteps);
 }
 
 bool tiara_algo_opts_same(

@@ -29,6 +29,12 @@
  */
 #include "algo/algo_priv.h"
 
+/* log2 of @n rounded up, for n >= 1. */
+static int log2_up(int n)
+{
+    return n == 1 ? 0 : log2_down(n - 1) + 1;
+}
+
 /* Steps 1 .. levels. */
 static void reduce_up(struct tiara_plan *plan, int levels)
 {
@@ -72,30 +78,23 @@ static void broadcast_down(struct tiara_plan *plan, int levels)
     }
 }
 
-static enum tiara_err generate(const struct tiara_layout *layout, int rank,
-    const struct tiara_algo_opts *opts, struct tiara_plan *plan_out)
-{
-    struct tiara_plan *plan = plan_out;
-    int levels = log2_up(layout->nranks);
-    enum tiara_err err;
-
-    err = plan_open(&tiara_algo_tree, opts, rank, layout->nranks, 1, plan);
-    if (err != TIARA_OK)
-        return err;
-    if (layout->nranks == 1)
-        return plan_alone(plan);
-    reduce_up(plan, levels);
-    broadcast_down(plan, levels);
-    return tiara_plan_finish(plan, 2 * levels);
-}
-
-static void cost(const struct tiara_layout *layout, const struct tiara_algo_opts *opts,
-    struct tiara_algo_cost *cost_out)
+static int generate(
+    const struct tiara_layout *layout, const struct tiara_algo_opts *opts, struct tiara_plan *plan)
 {
     int levels = log2_up(layout->nranks);
 
     (void)opts;
-    *cost_out = (struct tiara_algo_cost){.net_rounds = 2 * levels, .net_sent_max = levels};
+    reduce_up(plan, levels);
+    broadcast_down(plan, levels);
+    return 2 * levels;
+}
+
+static struct tiara_algo_cost cost(int nranks, enum tiara_coll coll)
+{
+    int levels = log2_up(nranks);
+
+    (void)coll;
+    return (struct tiara_algo_cost){2 * levels, levels, false};
 }
 
 const struct tiara_algo tiara_algo_tree = {

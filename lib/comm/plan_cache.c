@@ -51,7 +51,8 @@ static enum tiara_err depend_on_node(
 
     for (int i = 0; i < n && err == TIARA_OK; i++) {
         list[i] = &peers[i];
-        err = choice->algo->generate(l, tiara_layout_rank(l, node, i), &choice->opts, &peers[i]);
+        err = tiara_algo_generate(
+            choice->algo, l, tiara_layout_rank(l, node, i), &choice->opts, &peers[i]);
     }
     if (err == TIARA_OK)
         err = tiara_plan_depend(plan, list, n);
@@ -71,7 +72,7 @@ static enum tiara_err build(struct tiara_comm *c, const struct tiara_tune_choice
     bool flat = choice->algo->flags & TIARA_ALGO_FLAT;
     enum tiara_err err;
 
-    err = choice->algo->generate(l, rank, &choice->opts, plan);
+    err = tiara_algo_generate(choice->algo, l, rank, &choice->opts, plan);
     if (err == TIARA_OK)
         err = flat ? tiara_plan_depend(plan, NULL, 0) : depend_on_node(c, choice, plan);
     if (err == TIARA_OK)

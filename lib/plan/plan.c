@@ -18,27 +18,11 @@ static void fail_nomem(struct tiara_plan *plan)
     plan->sticky = TIARA_ERR_NOMEM;
 }
 
-static bool reserve_op(struct tiara_plan *plan, int nsrc)
-{
-    void *ops, *srcs;
-
-    ops = tiara_array_reserve(plan->ops, &plan->cap_ops, plan->nops + 1, sizeof(*plan->ops));
-    if (ops == NULL)
-        return false;
-    plan->ops = ops;
-    srcs =
-        tiara_array_reserve(plan->srcs, &plan->cap_srcs, plan->nsrcs + nsrc, sizeof(*plan->srcs));
-    if (srcs == NULL)
-        return false;
-    plan->srcs = srcs;
-    return true;
-}
-
-/* Takes kind, step, peer and dst from @op and the sources from @src[@nsrc]. */
-static void append(
-    struct tiara_plan *plan, struct tiara_op op, const struct tiara_slice *src, int nsrc)
+/* Takes kind, step, peer and dst from @op; its sources follow. */
+static void append(struct tiara_plan *plan, struct tiara_op op)
 {
     int last = plan->nops > 0 ? plan->ops[plan->nops - 1].step : 1;
+    struct tiara_op *ops;
 
     if (plan->sticky != TIARA_OK)
         return;
@@ -48,17 +32,34 @@ static void append(
         plan->sticky = TIARA_ERR_PLAN;
         return;
     }
-    if (!reserve_op(plan, nsrc)) {
+    ops = tiara_array_reserve(plan->ops, &plan->cap_ops, plan->nops + 1, sizeof(*ops));
+    if (ops == NULL) {
         fail_nomem(plan);
         return;
     }
     op.src = plan->nsrcs;
-    op.nsrc = nsrc;
-    if (nsrc > 0)
-        memcpy(plan->srcs + plan->nsrcs, src, (size_t)nsrc * sizeof(*src));
-    plan->nsrcs += nsrc;
     plan->nasync += tiara_op_is_async(&op);
+    plan->ops = ops;
     plan->ops[plan->nops++] = op;
+}
+
+void tiara_plan_source(struct tiara_plan *plan, struct tiara_slice src)
+{
+    struct tiara_slice *srcs;
+    struct tiara_op *op;
+
+    if (plan->sticky != TIARA_OK || src.count == 0)
+        return;
+    srcs = tiara_array_reserve(plan->srcs, &plan->cap_srcs, plan->nsrcs + 1, sizeof(*srcs));
+    if (srcs == NULL) {
+        fail_nomem(plan);
+        return;
+    }
+    plan->srcs = srcs;
+    plan->srcs[plan->nsrcs++] = src;
+    op = &plan->ops[plan->nops - 1];
+    if (++op->nsrc > 1)
+        op->kind = TIARA_OP_REDUCE;
 }
 
 void tiara_plan_init(
@@ -85,42 +86,47 @@ void tiara_plan_tmp(struct tiara_plan *plan, int blocks)
         plan->tmp_blocks = blocks;
 }
 
+void tiara_plan_fold(struct tiara_plan *plan, int step, struct tiara_slice dst)
+{
+    if (dst.count != 0)
+        append(
+            plan, (struct tiara_op){.kind = TIARA_OP_COPY, .step = step, .peer = -1, .dst = dst});
+}
+
 void tiara_plan_copy(
     struct tiara_plan *plan, int step, struct tiara_slice dst, struct tiara_slice src)
 {
-    struct tiara_op op = {.kind = TIARA_OP_COPY, .step = step, .peer = -1, .dst = dst};
-
-    if (dst.count != 0 && !tiara_slice_equal(dst, src, false))
-        append(plan, op, &src, 1);
+    if (tiara_slice_equal(dst, src, false))
+        return;
+    tiara_plan_fold(plan, step, dst);
+    tiara_plan_source(plan, src);
 }
 
 void tiara_plan_reduce(struct tiara_plan *plan, int step, struct tiara_slice dst,
     const struct tiara_slice *src, int nsrc)
 {
-    struct tiara_op op = {.kind = TIARA_OP_REDUCE, .step = step, .peer = -1, .dst = dst};
-
-    if (dst.count == 0)
-        return;
-    if (nsrc == 1)
+    if (nsrc == 1) {
         tiara_plan_copy(plan, step, dst, src[0]);
-    else
-        append(plan, op, src, nsrc);
+        return;
+    }
+    tiara_plan_fold(plan, step, dst);
+    for (int i = 0; i < nsrc; i++)
+        tiara_plan_source(plan, src[i]);
 }
 
 void tiara_plan_send(struct tiara_plan *plan, int step, int peer, struct tiara_slice src)
 {
-    struct tiara_op op = {.kind = TIARA_OP_SEND, .step = step, .peer = peer};
-
-    if (src.count != 0)
-        append(plan, op, &src, 1);
+    if (src.count == 0)
+        return;
+    append(plan, (struct tiara_op){.kind = TIARA_OP_SEND, .step = step, .peer = peer});
+    tiara_plan_source(plan, src);
 }
 
 void tiara_plan_recv(struct tiara_plan *plan, int step, int peer, struct tiara_slice dst)
 {
-    struct tiara_op op = {.kind = TIARA_OP_RECV, .step = step, .peer = peer, .dst = dst};
-
     if (dst.count != 0)
-        append(plan, op, NULL, 0);
+        append(
+            plan, (struct tiara_op){.kind = TIARA_OP_RECV, .step = step, .peer = peer, .dst = dst});
 }
 
 enum tiara_err tiara_plan_finish(struct tiara_plan *plan, int nsteps)
@@ -156,9 +162,7 @@ static struct tiara_slice embed_slice(const struct embedding *e, struct tiara_sl
     return s;
 }
 
-/*
- * @op of @sub in the names of @plan; a copy of a slice onto itself (OUT <- IN) has become nothing.
- */
+/* @op of @sub in the names of @plan; a copy of a slice onto itself (OUT <- IN) becomes nothing. */
 static void embed_op(struct tiara_plan *plan, const struct tiara_plan *sub,
     const struct tiara_op *op, const struct embedding *e, int step0)
 {
@@ -171,11 +175,9 @@ static void embed_op(struct tiara_plan *plan, const struct tiara_plan *sub,
         here.dst = embed_slice(e, op->dst);
     if (op->kind == TIARA_OP_COPY && tiara_slice_equal(here.dst, embed_slice(e, src[0]), false))
         return;
-    append(plan, here, src, op->nsrc);
-    if (plan->sticky != TIARA_OK)
-        return;
-    for (int i = plan->nsrcs - op->nsrc; i < plan->nsrcs; i++)
-        plan->srcs[i] = embed_slice(e, plan->srcs[i]);
+    append(plan, here);
+    for (int i = 0; i < op->nsrc; i++)
+        tiara_plan_source(plan, embed_slice(e, src[i]));
 }
 
 void tiara_plan_embed(struct tiara_plan *plan, const struct tiara_plan *sub, const int *ranks,

@@ -136,6 +136,9 @@ void tiara_plan_copy(
     struct tiara_plan *plan, int step, struct tiara_slice dst, struct tiara_slice src);
 void tiara_plan_reduce(struct tiara_plan *plan, int step, struct tiara_slice dst,
     const struct tiara_slice *src, int nsrc);
+/* The same for sources that come one by one: each is put behind the others of the last op. */
+void tiara_plan_fold(struct tiara_plan *plan, int step, struct tiara_slice dst);
+void tiara_plan_source(struct tiara_plan *plan, struct tiara_slice src);
 void tiara_plan_send(struct tiara_plan *plan, int step, int peer, struct tiara_slice src);
 void tiara_plan_recv(struct tiara_plan *plan, int step, int peer, struct tiara_slice dst);
 /* Sets nsteps (>= the last op's step; the same on all ranks) and returns the sticky error. */

@@ -340,7 +340,7 @@ static bool build(struct world *w, const char *layout, const struct tiara_algo *
 
     plan_set_init(&w->set, layout);
     for (int r = 0; r < w->set.layout.nranks && err == TIARA_OK; r++)
-        err = algo->generate(&w->set.layout, r, opts, &w->set.plans[r]);
+        err = tiara_algo_generate(algo, &w->set.layout, r, opts, &w->set.plans[r]);
     if (err != TIARA_OK) {
         ck_assert_int_eq(err, TIARA_ERR_UNSUPPORTED);
         plan_set_fini(&w->set);
@@ -507,7 +507,7 @@ START_TEST(test_program_more_than_kernels_take_is_unsupported)
     bool reached[TIARA_KERNEL_PEERS];
 
     ck_assert_int_eq(tiara_layout_parse(&layout, "1x17", 0, NULL, 0), TIARA_OK);
-    ck_assert_int_eq(tiara_algo_direct.generate(&layout, 0, &opts, &plan), TIARA_OK);
+    ck_assert_int_eq(tiara_algo_generate(&tiara_algo_direct, &layout, 0, &opts, &plan), TIARA_OK);
     ck_assert_int_eq(tiara_plan_resolve(&plan), TIARA_OK);
     for (int i = 0; i < TIARA_KERNEL_PEERS; i++)
         reached[i] = true;

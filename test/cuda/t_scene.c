@@ -13,11 +13,11 @@ enum tiara_err gpu_plan_make(const struct gpu_actor *a, const struct tiara_algo 
     int node = l->node_of[a->rank], n = tiara_layout_local_size(l, node);
     struct tiara_plan peers[SOCKETS_MAX] = {0};
     const struct tiara_plan *list[SOCKETS_MAX];
-    enum tiara_err err = algo->generate(l, a->rank, opts, plan);
+    enum tiara_err err = tiara_algo_generate(algo, l, a->rank, opts, plan);
 
     for (int i = 0; i < n && err == TIARA_OK; i++) {
         list[i] = &peers[i];
-        err = algo->generate(l, tiara_layout_rank(l, node, i), opts, &peers[i]);
+        err = tiara_algo_generate(algo, l, tiara_layout_rank(l, node, i), opts, &peers[i]);
     }
     if (err == TIARA_OK)
         err = tiara_plan_depend(plan, list, algo->flags & TIARA_ALGO_FLAT ? 0 : n);

@@ -31,10 +31,10 @@ enum tiara_err tiara_scene_plan(const struct tiara_layout *l, int rank,
     memset(plan_out, 0, sizeof(*plan_out));
     for (int i = 0; i < n && err == TIARA_OK; i++) {
         list[i] = &peers[i];
-        err = algo->generate(l, tiara_layout_rank(l, node, i), opts, &peers[i]);
+        err = tiara_algo_generate(algo, l, tiara_layout_rank(l, node, i), opts, &peers[i]);
     }
     if (err == TIARA_OK)
-        err = algo->generate(l, rank, opts, plan_out);
+        err = tiara_algo_generate(algo, l, rank, opts, plan_out);
     if (err == TIARA_OK)
         err = tiara_plan_depend(plan_out, list, algo->flags & TIARA_ALGO_FLAT ? 0 : n);
     if (err == TIARA_OK)
@@ -52,7 +52,7 @@ enum tiara_err tiara_scene_plan_between(const struct tiara_layout *l, int rank,
     /* Flat algorithms look at the number of ranks only. */
     const struct tiara_layout nodes = {.nranks = l->nnodes};
     const struct tiara_algo_opts opts = {.coll = TIARA_COLL_ALLREDUCE};
-    enum tiara_err err = algo->generate(&nodes, l->node_of[rank], &opts, plan_out);
+    enum tiara_err err = tiara_algo_generate(algo, &nodes, l->node_of[rank], &opts, plan_out);
 
     if (err == TIARA_OK)
         err = tiara_plan_depend(plan_out, NULL, 0);

@@ -55,7 +55,7 @@ static char *print_plans(const struct tiara_algo *algo, const char *text)
     for (int r = 0; r < layout.nranks; r++) {
         struct tiara_plan plan;
 
-        ck_assert(algo->generate(&layout, r, &opts, &plan) == TIARA_OK);
+        ck_assert(tiara_algo_generate(algo, &layout, r, &opts, &plan) == TIARA_OK);
         tiara_plan_print(&plan, to);
         tiara_plan_fini(&plan);
     }

@@ -199,8 +199,8 @@ static const char *draw_set(struct plan_set *set, struct tiara_test_random *rand
     }
     plan_set_init(set, layout);
     for (int r = 0; has_plan && r < set->layout.nranks; r++)
-        has_plan = tiara_algo_table[pick - PLAN_NSAMPLES]->generate(
-                       &set->layout, r, &opts, &set->plans[r]) == TIARA_OK;
+        has_plan = tiara_algo_generate(tiara_algo_table[pick - PLAN_NSAMPLES], &set->layout, r,
+                       &opts, &set->plans[r]) == TIARA_OK;
     if (has_plan && set->plans[0].nblocks <= 64)
         return layout;
     plan_set_fini(set);

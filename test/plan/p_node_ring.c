@@ -209,7 +209,8 @@ START_TEST(test_rings_any_interleaving_is_right)
         order = draw_order(&random, set.layout.max_local);
         opts.order = order;
         for (int r = 0; r < set.layout.nranks; r++)
-            ck_assert(tiara_algo_hier.generate(&set.layout, r, &opts, &set.plans[r]) == TIARA_OK);
+            ck_assert(tiara_algo_generate(&tiara_algo_hier, &set.layout, r, &opts, &set.plans[r]) ==
+                      TIARA_OK);
         ck_assert(plan_set_depend(&set) == TIARA_OK);
         for (int in_place = 0; in_place < 2; in_place++)
             ck_assert_msg(interpret_all(&set, in_place, seed), "%s of %s%s",
@@ -228,7 +229,7 @@ static enum tiara_err try_generate(
     enum tiara_err err;
 
     ck_assert(tiara_layout_parse(&layout, text, 0, NULL, 0) == TIARA_OK);
-    err = algo->generate(&layout, 0, opts, &plan);
+    err = tiara_algo_generate(algo, &layout, 0, opts, &plan);
     tiara_plan_fini(&plan);
     tiara_layout_fini(&layout);
     return err;
@@ -278,7 +279,7 @@ START_TEST(test_hier_with_rings_without_memory_fails_cleanly)
 
             tiara_test_stderr_begin(); /* each failure is logged */
             tiara_alloc_fail_after(n);
-            err = tiara_algo_hier.generate(&layout, 1, &opts, &plan);
+            err = tiara_algo_generate(&tiara_algo_hier, &layout, 1, &opts, &plan);
             tiara_alloc_fail_after(0);
             tiara_test_stderr_end(text, sizeof(text));
             ck_assert(err == TIARA_OK || err == TIARA_ERR_NOMEM);

@@ -22,7 +22,7 @@ static char *plans_of(
     ck_assert_int_eq(tiara_layout_parse(&l, layout, 0, NULL, 0), TIARA_OK);
     for (int r = 0; r < l.nranks; r++) {
         struct tiara_plan plan = {0};
-        enum tiara_err err = algo->generate(&l, r, opts, &plan);
+        enum tiara_err err = tiara_algo_generate(algo, &l, r, opts, &plan);
 
         fprintf(to, "%d\n", (int)err);
         if (err == TIARA_OK)

@@ -44,7 +44,8 @@ void proof_init(struct proof *proof, const struct tiara_algo *algo, const char *
     proof->views = calloc((size_t)n, sizeof(*proof->views));
     for (int r = 0; r < n; r++) {
         proof->views[r] = &proof->plans[r];
-        ck_assert_msg(algo->generate(&proof->layout, r, &proof->opts, &proof->plans[r]) == TIARA_OK,
+        ck_assert_msg(tiara_algo_generate(
+                          algo, &proof->layout, r, &proof->opts, &proof->plans[r]) == TIARA_OK,
             "%s: rank %d cannot be generated", proof->name, r);
     }
     for (int node = 0; node < proof->layout.nnodes; node++)

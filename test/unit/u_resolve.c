@@ -178,7 +178,7 @@ static void check_case(
         algo->name, opts->coll, layout, opts->leaders, opts->inter ? opts->inter->name : "-",
         opts->one_shot, opts->single_copy);
     for (int r = 0; r < set.layout.nranks; r++) {
-        ck_assert_int_eq(algo->generate(&set.layout, r, opts, &set.plans[r]), TIARA_OK);
+        ck_assert_int_eq(tiara_algo_generate(algo, &set.layout, r, opts, &set.plans[r]), TIARA_OK);
         ck_assert_msg(tiara_plan_resolve(&set.plans[r]) == TIARA_OK, "%s: rank %d", f->name, r);
     }
     flow_init(f, &set);
