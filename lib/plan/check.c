@@ -87,7 +87,7 @@ static void fill_report(struct tiara_check *c)
 }
 
 /* Block @b of @rank's result is @tree: the right leaves, each once? */
-static enum tiara_err check_value(struct tiara_check *c, int rank, int b, bool *seen, int *stack)
+static enum tiara_err check_value(struct tiara_check *c, int rank, int b)
 {
     int id = c->tree[tiara_check_at(c, rank, TIARA_BUF_OUT, b)];
     const struct tiara_tree *tree = &c->trees.trees[id];
@@ -99,7 +99,7 @@ static enum tiara_err check_value(struct tiara_check *c, int rank, int b, bool *
             return tiara_check_fail(c, rank, -1, "out[%d] is not rank %d's input", b, b);
         return TIARA_OK;
     }
-    if (!tiara_trees_covers(&c->trees, id, c->nranks, seen, stack))
+    if (!tiara_trees_covers(&c->trees, id, c->nranks, c->scratch))
         return tiara_check_fail(c, rank, -1,
             "out[%d] does not hold every contribution exactly once (%lld leaves)", b,
             (long long)tree->nleaves);
@@ -108,19 +108,19 @@ static enum tiara_err check_value(struct tiara_check *c, int rank, int b, bool *
 }
 
 /* Block @b of the result, on all ranks that have it. */
-static enum tiara_err check_block(struct tiara_check *c, int b, bool *seen, int *stack)
+static enum tiara_err check_block(struct tiara_check *c, int b)
 {
     bool own_only = c->plans[0]->coll == TIARA_COLL_REDUCE_SCATTER;
     int first = own_only ? b : 0;
     int last = own_only ? b : c->nranks - 1;
-    enum tiara_err err = check_value(c, first, b, seen, stack);
+    enum tiara_err err = check_value(c, first, b);
     int tree = c->tree[tiara_check_at(c, first, TIARA_BUF_OUT, b)];
 
     for (int r = first + 1; err == TIARA_OK && r <= last; r++) {
         if (c->tree[tiara_check_at(c, r, TIARA_BUF_OUT, b)] == tree)
             continue;
         /* A wrong value has a clearer message than a different one. */
-        err = check_value(c, r, b, seen, stack);
+        err = check_value(c, r, b);
         if (err == TIARA_OK)
             err = tiara_check_fail(
                 c, r, -1, "out[%d] was added up in another order than rank 0's", b);
@@ -130,18 +130,11 @@ static enum tiara_err check_block(struct tiara_check *c, int b, bool *seen, int 
 
 static enum tiara_err check_results(struct tiara_check *c)
 {
-    bool *seen = tiara_alloc((size_t)c->nranks, sizeof(*seen));
-    int *stack = tiara_alloc((size_t)c->nranks * 2, sizeof(*stack));
-    enum tiara_err err = TIARA_ERR_NOMEM;
+    enum tiara_err err = TIARA_OK;
 
-    if (seen != NULL && stack != NULL) {
-        c->report->ordered = true;
-        err = TIARA_OK;
-        for (int b = 0; err == TIARA_OK && b < c->nblocks; b++)
-            err = check_block(c, b, seen, stack);
-    }
-    tiara_free(stack);
-    tiara_free(seen);
+    c->report->ordered = true;
+    for (int b = 0; err == TIARA_OK && b < c->nblocks; b++)
+        err = check_block(c, b);
     return err;
 }
 
@@ -151,10 +144,12 @@ static enum tiara_err open_check(struct tiara_check *c)
     size_t nranks = (size_t)c->nranks, n = 0;
 
     c->first = tiara_alloc(nranks + 1, sizeof(*c->first));
-    c->cursor = tiara_alloc(nranks, sizeof(*c->cursor));
-    c->nissued = tiara_alloc(nranks, sizeof(*c->nissued));
-    if (c->first == NULL || c->cursor == NULL || c->nissued == NULL)
+    c->cursor = tiara_alloc(6 * nranks, sizeof(*c->cursor));
+    if (c->first == NULL || c->cursor == NULL)
         return TIARA_ERR_NOMEM;
+    c->nissued = c->cursor + nranks;
+    c->first_async = c->nissued + nranks;
+    c->scratch = c->first_async + nranks;
     for (int r = 0; r < c->nranks; r++) {
         c->first[r] = n;
         n += (size_t)c->nblocks * TIARA_BUF_TMP + (size_t)c->plans[r]->tmp_blocks;
@@ -162,9 +157,7 @@ static enum tiara_err open_check(struct tiara_check *c)
     c->first[nranks] = n;
     c->tree = tiara_alloc(n, sizeof(*c->tree));
     c->written_step = tiara_alloc(n, sizeof(*c->written_step));
-    if (c->tree == NULL || c->written_step == NULL)
-        return TIARA_ERR_NOMEM;
-    return TIARA_OK;
+    return c->tree != NULL && c->written_step != NULL ? TIARA_OK : TIARA_ERR_NOMEM;
 }
 
 static void close_check(struct tiara_check *c)
@@ -173,7 +166,6 @@ static void close_check(struct tiara_check *c)
     tiara_match_fini(&c->match);
     tiara_free(c->written_step);
     tiara_free(c->tree);
-    tiara_free(c->nissued);
     tiara_free(c->cursor);
     tiara_free(c->first);
 }

@@ -2,8 +2,7 @@
  * Private to lib/plan: what the parts of the checker share.
  *
  * check.c       entry, the results' proof, the report's counts
- * check_fail.c  what is said of a wrong plan
- * check_rule.c  rules that one plan alone can break
+ * check_rule.c  rules that one plan alone can break; what is said of a wrong plan
  * check_run.c   the symbolic run, step by step
  * check_wait.c  the proof that the derived waits are enough and cannot deadlock
  */
@@ -27,8 +26,11 @@ struct tiara_check {
     size_t *first; /* [nranks + 1] */
     int *tree; /* what the block holds */
     int *written_step; /* the last step, up to the current one, that writes it */
-    int *cursor; /* [nranks] the next op of each rank */
-    int *nissued; /* [nranks] asyncs before the cursor */
+    /* [nranks], pieces of one allocation, cursor */
+    int *cursor; /* the next op of each rank */
+    int *nissued; /* asyncs before the cursor */
+    int *first_async; /* asyncs before the current step; all these are complete */
+    int *scratch; /* [3 * nranks] of tiara_trees_covers */
 };
 
 static inline size_t tiara_check_at(

@@ -8,7 +8,6 @@
  * as the executor takes them: everything up to the last async that must be complete.
  */
 #include "plan/check_priv.h"
-#include "base/alloc.h"
 #include "plan/slice.h"
 
 /* Remote reads of these blocks in this step are races. */
@@ -26,11 +25,11 @@ static void mark_writes(struct tiara_check *c, int rank, int step)
 
 /* How many of @rank's asyncs must be complete before its op @op: 0, or one more than the last
  * conflicting one. */
-static int needed_asyncs(const struct tiara_check *c, int rank, int op, int first_async)
+static int needed_asyncs(const struct tiara_check *c, int rank, int op)
 {
     const struct tiara_plan *plan = c->plans[rank];
 
-    for (int k = c->nissued[rank] - 1; k >= first_async; k--) {
+    for (int k = c->nissued[rank] - 1; k >= c->first_async[rank]; k--) {
         int other = c->match.op[c->match.first[rank] + k];
 
         if (tiara_op_conflicts(plan, &plan->ops[op], &plan->ops[other], c->in_place))
@@ -39,12 +38,11 @@ static int needed_asyncs(const struct tiara_check *c, int rank, int op, int firs
     return 0;
 }
 
-/* @first_async: the first of this step; all before it are complete. */
-static bool may_start(const struct tiara_check *c, int rank, int first_async)
+static bool may_start(const struct tiara_check *c, int rank)
 {
-    int needed = needed_asyncs(c, rank, c->cursor[rank], first_async);
+    int needed = needed_asyncs(c, rank, c->cursor[rank]);
 
-    for (int k = first_async; k < needed; k++) {
+    for (int k = c->first_async[rank]; k < needed; k++) {
         if (!tiara_check_is_complete(c, rank, k))
             return false;
     }
@@ -59,9 +57,8 @@ static enum tiara_err read_block(
 
     if (src->owner != rank && c->written_step[at] == c->plans[rank]->ops[op].step)
         return tiara_check_fail(c, rank, op,
-            "reads %s[%d] of rank %d, which writes it in the "
-            "same step",
-            tiara_buf_name(src->buf), src->first + b, src->owner);
+            "reads %s[%d] of rank %d, which writes it in the same step", tiara_buf_name(src->buf),
+            src->first + b, src->owner);
     if (c->tree[at] == 0)
         return tiara_check_fail(c, rank, op, "reads %s[%d] of rank %d, which was never written",
             tiara_buf_name(src->buf), src->first + b, src->owner);
@@ -152,15 +149,19 @@ static bool is_in_step(const struct tiara_check *c, int rank, int step)
     return c->cursor[rank] < plan->nops && plan->ops[c->cursor[rank]].step == step;
 }
 
-/* All ranks to the end of @step. @first_async[nranks]: asyncs issued before it. */
-static enum tiara_err run_step(struct tiara_check *c, int step, const int *first_async)
+/* All ranks to the end of @step. */
+static enum tiara_err run_step(struct tiara_check *c, int step)
 {
     bool moved = true;
 
+    for (int r = 0; r < c->nranks; r++) {
+        mark_writes(c, r, step);
+        c->first_async[r] = c->nissued[r];
+    }
     while (moved) {
         moved = false;
         for (int r = 0; r < c->nranks; r++) {
-            while (is_in_step(c, r, step) && may_start(c, r, first_async[r])) {
+            while (is_in_step(c, r, step) && may_start(c, r)) {
                 enum tiara_err err = run_op(c, r);
 
                 if (err != TIARA_OK)
@@ -195,19 +196,9 @@ static enum tiara_err place_inputs(struct tiara_check *c)
 
 enum tiara_err tiara_check_run(struct tiara_check *c)
 {
-    int *first_async = tiara_alloc((size_t)c->nranks, sizeof(*first_async));
-    enum tiara_err err;
+    enum tiara_err err = place_inputs(c);
 
-    if (first_async == NULL)
-        return TIARA_ERR_NOMEM;
-    err = place_inputs(c);
-    for (int step = 1; err == TIARA_OK && step <= c->plans[0]->nsteps; step++) {
-        for (int r = 0; r < c->nranks; r++) {
-            mark_writes(c, r, step);
-            first_async[r] = c->nissued[r];
-        }
-        err = run_step(c, step, first_async);
-    }
-    tiara_free(first_async);
+    for (int step = 1; err == TIARA_OK && step <= c->plans[0]->nsteps; step++)
+        err = run_step(c, step);
     return err;
 }

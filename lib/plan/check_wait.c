@@ -24,10 +24,11 @@ struct proof {
     struct tiara_check *c;
     struct remote_read *reads; /* grouped by the slice's owner */
     int *first_read; /* [nranks + 1] */
-    int *reached; /* [nranks] what the rank under proof knows of others' progress; -1 nothing */
-    int *progress; /* [nranks] in the greedy run */
-    int *nposted; /* [nranks] ops whose post has been seen to */
-    int *ncomplete; /* [nranks] asyncs known to be complete, from the first on */
+    /* [nranks] */
+    int *reached; /* what the rank under proof knows of others' progress; -1 nothing */
+    int *progress; /* in the greedy run */
+    int *nposted; /* ops whose post has been seen to */
+    int *ncomplete; /* asyncs known to be complete, from the first on */
 };
 
 static enum tiara_err check_post(struct tiara_check *c, int rank, int op)
@@ -128,9 +129,8 @@ static enum tiara_err check_read(struct proof *p, int rank, int op, const struct
     }
     if (p->reached[src->owner] < last)
         return tiara_check_fail(p->c, rank, op,
-            "reads %s[%d] of rank %d without waiting for step "
-            "%d",
-            tiara_buf_name(src->buf), src->first, src->owner, last);
+            "reads %s[%d] of rank %d without waiting for step %d", tiara_buf_name(src->buf),
+            src->first, src->owner, last);
     return TIARA_OK;
 }
 
@@ -324,22 +324,19 @@ static enum tiara_err check_all(struct proof *p)
 
 enum tiara_err tiara_check_waits(struct tiara_check *c)
 {
-    size_t n = (size_t)c->nranks;
+    int n = c->nranks, *each = tiara_alloc(5 * (size_t)n + 1, sizeof(*each));
     struct proof p = {.c = c};
-    enum tiara_err err = TIARA_ERR_NOMEM;
+    enum tiara_err err;
 
-    p.first_read = tiara_alloc(n + 1, sizeof(int));
-    p.reached = tiara_alloc(n, sizeof(int));
-    p.progress = tiara_alloc(n, sizeof(int));
-    p.nposted = tiara_alloc(n, sizeof(int));
-    p.ncomplete = tiara_alloc(n, sizeof(int));
-    if (p.first_read && p.reached && p.progress && p.nposted && p.ncomplete)
-        err = check_all(&p);
-    tiara_free(p.ncomplete);
-    tiara_free(p.nposted);
-    tiara_free(p.progress);
-    tiara_free(p.reached);
-    tiara_free(p.first_read);
+    if (each == NULL)
+        return TIARA_ERR_NOMEM;
+    p.reached = each;
+    p.progress = each + n;
+    p.nposted = each + 2 * n;
+    p.ncomplete = each + 3 * n;
+    p.first_read = each + 4 * n;
+    err = check_all(&p);
     tiara_free(p.reads);
+    tiara_free(each);
     return err;
 }

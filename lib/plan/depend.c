@@ -14,18 +14,15 @@
 #include "plan/slice.h"
 #include <string.h>
 
-/* A source of @op that lies in another rank's memory. */
+/* A source of some op that lies in another rank's memory. */
 struct remote_read {
-    int op;
     int step;
     struct tiara_slice slice;
 };
 
 /* Before op @op (nops: before the end) @peer must have reached @step. */
 struct need {
-    int op;
-    int peer;
-    int step;
+    int op, peer, step;
 };
 
 struct needs {
@@ -36,8 +33,7 @@ struct needs {
 /* The pass's scratch. */
 struct pass {
     struct tiara_plan *plan;
-    struct remote_read *reads; /* [most sources of any plan here] p's of q's memory */
-    struct remote_read *reads2; /* [the same] q's of p's memory */
+    struct remote_read *reads; /* [most sources of any plan here] */
     struct needs own; /* the plan's waits, by peer */
     struct needs peers; /* one peer's waits for the plan's rank; reused */
     bool *is_needed; /* [nsteps + 1] some peer waits for the step */
@@ -65,21 +61,20 @@ static int list_reads(const struct tiara_plan *reader, int owner, struct remote_
 
         for (int k = op->src; k < op->src + op->nsrc; k++) {
             if (reader->srcs[k].owner == owner)
-                reads_out[n++] = (struct remote_read){i, op->step, reader->srcs[k]};
+                reads_out[n++] = (struct remote_read){op->step, reader->srcs[k]};
         }
     }
     return n;
 }
 
-/* The last step before @read in which @owner writes what it reads, 0 when there is none, -1 when
- * there must be one. */
-static int step_written(const struct tiara_plan *owner, const struct remote_read *read)
+/* The last step before @step in which @owner writes @slice, 0 when there is none, -1 when there
+ * must be one. */
+static int step_written(const struct tiara_plan *owner, int step, struct tiara_slice slice)
 {
-    int last = read->slice.buf == TIARA_BUF_IN ? 0 : -1;
+    int last = slice.buf == TIARA_BUF_IN ? 0 : -1;
 
-    for (int i = 0; i < owner->nops && owner->ops[i].step < read->step; i++) {
-        if (tiara_op_writes(&owner->ops[i]) &&
-            tiara_slice_overlap(owner->ops[i].dst, read->slice, true))
+    for (int i = 0; i < owner->nops && owner->ops[i].step < step; i++) {
+        if (tiara_op_writes(&owner->ops[i]) && tiara_slice_overlap(owner->ops[i].dst, slice, true))
             last = owner->ops[i].step;
     }
     return last;
@@ -125,9 +120,8 @@ static bool is_into_cell(const struct tiara_op *op)
 static enum tiara_err waits_on(
     struct pass *pass, const struct tiara_plan *p, const struct tiara_plan *q, struct needs *to)
 {
-    int nreads = list_reads(p, q->rank, pass->reads);
-    int nreads2 = list_reads(q, p->rank, pass->reads2);
-    int reached = -1, at = 0, strongest;
+    int nreads = list_reads(q, p->rank, pass->reads);
+    int reached = -1, strongest;
     bool cell_written = false;
 
     for (int i = 0; i < p->nops; i++) {
@@ -135,9 +129,12 @@ static enum tiara_err waits_on(
 
         strongest = is_into_cell(op) && !cell_written ? 0 : -1;
         cell_written = cell_written || is_into_cell(op);
-        for (; at < nreads && pass->reads[at].op == i; at++) {
-            int step = step_written(q, &pass->reads[at]);
+        for (int k = op->src; k < op->src + op->nsrc; k++) {
+            int step;
 
+            if (p->srcs[k].owner != q->rank)
+                continue;
+            step = step_written(q, op->step, p->srcs[k]);
             if (step < 0) {
                 tiara_error("plan of rank %d, op %d: nothing fills the blocks of rank %d that it "
                             "reads in step %d",
@@ -147,12 +144,12 @@ static enum tiara_err waits_on(
             strongest = later(strongest, step);
         }
         if (tiara_op_writes(op))
-            strongest = later(strongest, step_read(op, pass->reads2, nreads2));
+            strongest = later(strongest, step_read(op, pass->reads, nreads));
         if (strongest > reached && !add_need(to, i, q->rank, strongest))
             return TIARA_ERR_NOMEM;
         reached = later(reached, strongest);
     }
-    strongest = step_io_read(pass->reads2, nreads2);
+    strongest = step_io_read(pass->reads, nreads);
     if (strongest > reached && !add_need(to, p->nops, q->rank, strongest))
         return TIARA_ERR_NOMEM;
     return TIARA_OK;
@@ -282,10 +279,9 @@ enum tiara_err tiara_plan_depend(
         steps = later(steps, peers[i]->nsteps);
     }
     pass.reads = tiara_alloc((size_t)most, sizeof(*pass.reads));
-    pass.reads2 = tiara_alloc((size_t)most, sizeof(*pass.reads2));
     pass.is_needed = tiara_alloc((size_t)steps + 1, sizeof(*pass.is_needed));
     pass.asyncs = tiara_alloc((size_t)plan->nasync, sizeof(*pass.asyncs));
-    if (pass.reads && pass.reads2 && pass.is_needed && pass.asyncs)
+    if (pass.reads && pass.is_needed && pass.asyncs)
         err = derive(&pass, peers, npeers);
     if (err == TIARA_ERR_NOMEM)
         tiara_error("dependencies of rank %d: no memory for %d ops", plan->rank, plan->nops);
@@ -293,7 +289,6 @@ enum tiara_err tiara_plan_depend(
     tiara_free(pass.is_needed);
     tiara_free(pass.peers.items);
     tiara_free(pass.own.items);
-    tiara_free(pass.reads2);
     tiara_free(pass.reads);
     return err;
 }

@@ -12,7 +12,7 @@
 
 struct tiara_match {
     int n;
-    int *first; /* [nranks + 1] */
+    int *first; /* [nranks + 1]; the one allocation */
     int *rank; /* [n] whose async it is */
     int *op; /* [n] its index in that rank's plan */
     int *partner; /* [n] the async at the other end */
@@ -24,7 +24,7 @@ struct tiara_match {
 /*
  * tiara_match_init() - pair all sends and receives of @plans[nranks]
  * Peers must be in range. fini accepts a zeroed object and one whose init failed.
- * Errors: TIARA_ERR_PLAN (bad_* say where), TIARA_ERR_NOMEM. Cost: O(asyncs + nranks).
+ * Errors: TIARA_ERR_PLAN (bad_* say where), TIARA_ERR_NOMEM. Cost: a sort of the asyncs.
  */
 TIARA_MUST_USE enum tiara_err tiara_match_init(
     struct tiara_match *match_out, const struct tiara_plan *const *plans, int nranks);

@@ -8,6 +8,7 @@
 #include "plan/plan.h"
 #include "base/alloc.h"
 #include "base/log.h"
+#include "plan/slice.h"
 
 /* The block that @slice's first block holds, -1 unknown. */
 static int slice_block(struct tiara_slice slice, const int *tmp_holds)
@@ -17,25 +18,23 @@ static int slice_block(struct tiara_slice slice, const int *tmp_holds)
     return tmp_holds[slice.first];
 }
 
-static bool has_dst(const struct tiara_op *op)
+static bool writes_tmp(const struct tiara_op *op)
 {
-    return op->kind != TIARA_OP_SEND;
+    return tiara_op_writes(op) && op->dst.buf == TIARA_BUF_TMP;
 }
 
-static int op_count(const struct tiara_plan *plan, const struct tiara_op *op)
+/* The block that @op's target says it works on, -1 none. */
+static int dst_block(const struct tiara_op *op)
 {
-    return has_dst(op) ? op->dst.count : plan->srcs[op->src].count;
+    return tiara_op_writes(op) && op->dst.buf != TIARA_BUF_TMP ? op->dst.first : -1;
 }
 
-/* What @op says itself: from its sources, else from a target that is not TMP; -1 when it says
- * nothing, -2 when it contradicts itself. */
+/* What @op itself says: -1 when nothing, -2 when it contradicts itself. */
 static int op_own_block(
     const struct tiara_plan *plan, const struct tiara_op *op, const int *tmp_holds)
 {
-    int block = -1;
+    int block = dst_block(op);
 
-    if (has_dst(op) && op->dst.buf != TIARA_BUF_TMP)
-        block = op->dst.first;
     for (int i = 0; i < op->nsrc; i++) {
         int from = slice_block(plan->srcs[op->src + i], tmp_holds);
         if (from >= 0 && block >= 0 && from != block)
@@ -51,10 +50,8 @@ static int block_from_reader(const struct tiara_plan *plan, int after, int tmp)
 {
     for (int i = after + 1; i < plan->nops; i++) {
         const struct tiara_op *op = &plan->ops[i];
-        int known = -1, offset = -1;
+        int known = dst_block(op), offset = -1;
 
-        if (has_dst(op) && op->dst.buf != TIARA_BUF_TMP)
-            known = op->dst.first;
         for (int k = 0; k < op->nsrc; k++) {
             struct tiara_slice s = plan->srcs[op->src + k];
             if (s.buf != TIARA_BUF_TMP)
@@ -64,8 +61,7 @@ static int block_from_reader(const struct tiara_plan *plan, int after, int tmp)
         }
         if (offset >= 0 && known >= 0)
             return known + offset;
-        if (has_dst(op) && op->dst.buf == TIARA_BUF_TMP && tmp >= op->dst.first &&
-            tmp < op->dst.first + op->dst.count)
+        if (writes_tmp(op) && tmp >= op->dst.first && tmp < op->dst.first + op->dst.count)
             return -1;
     }
     return -1;
@@ -92,9 +88,8 @@ enum tiara_err tiara_plan_resolve(struct tiara_plan *plan)
             err = TIARA_ERR_PLAN;
             break;
         }
-        if (has_dst(op) && op->dst.buf == TIARA_BUF_TMP)
-            for (int k = 0; k < op_count(plan, op); k++)
-                holds[op->dst.first + k] = op->block + k;
+        for (int k = 0; writes_tmp(op) && k < op->dst.count; k++)
+            holds[op->dst.first + k] = op->block + k;
     }
     tiara_free(holds);
     return err;

@@ -6,7 +6,7 @@
  * that. They pass two queues, out of the sender's node and into the receiver's, each at net_beta
  * per byte; net_alpha is latency and occupies nothing. A message is sent without asking the
  * receiver (eager); its source is free when it has left the node. Time only moves when an op or a
- * message ends (event.h).
+ * message ends, and the next end is always the earliest.
  *
  *   copy    bytes x shm_beta, and shm_alpha when the source is a peer's
  *   reduce  gamma per byte and operator, and shm_alpha + bytes x shm_beta for each source that is a
@@ -17,10 +17,60 @@
 #include "plan/plan.h"
 #include "base/alloc.h"
 #include "base/log.h"
-#include "plan/event.h"
+#include "plan/array.h"
 #include "plan/match.h"
 #include "plan/slice.h"
 #include <math.h>
+
+/* An async of a chunk is complete, or (async -1) the op at work on a rank has ended. */
+struct event {
+    double time;
+    int rank, slot, async;
+};
+
+/* A binary heap, the earliest first. */
+struct events {
+    struct event *items;
+    int n, cap;
+};
+
+/* False when memory ran out. */
+static bool events_push(struct events *events, struct event event)
+{
+    struct event *items =
+        tiara_array_reserve(events->items, &events->cap, events->n + 1, sizeof(*events->items));
+    int at = events->n;
+
+    if (items == NULL)
+        return false;
+    events->items = items;
+    events->n++;
+    while (at > 0 && items[(at - 1) / 2].time > event.time) {
+        items[at] = items[(at - 1) / 2];
+        at = (at - 1) / 2;
+    }
+    items[at] = event;
+    return true;
+}
+
+/* The earliest one, which leaves the queue; n > 0. */
+static struct event events_pop(struct events *events)
+{
+    struct event *items = events->items;
+    struct event first = items[0], last = items[--events->n];
+    int at = 0;
+
+    for (int child = 1; child < events->n; child = 2 * at + 1) {
+        if (child + 1 < events->n && items[child + 1].time < items[child].time)
+            child++;
+        if (items[child].time >= last.time)
+            break;
+        items[at] = items[child];
+        at = child;
+    }
+    items[at] = last;
+    return first;
+}
 
 /* One chunk in flight on one rank. */
 struct slot {
@@ -41,12 +91,12 @@ struct sim {
     int nslots, nchunks;
     double block_bytes;
     struct tiara_match match;
-    struct tiara_events events;
+    struct events events;
     struct slot *slots; /* [nranks * nslots] */
     int *rounds; /* [match.n * nslots] in how many rounds of the slot the async has been complete */
     int *running; /* [nranks] slot whose op occupies the rank, -1 none */
     double *out_free; /* [nnodes] when the link out of the node is free */
-    double *in_free; /* [nnodes] and the link into it */
+    double *in_free; /* [nnodes] and the link into it; same allocation */
     int *ready; /* [nranks] ranks that may be able to go on now */
     int nready;
     bool *is_ready; /* [nranks] is in that list */
@@ -82,7 +132,7 @@ static void wake(struct sim *s, int rank, int slot)
 
 static void push(struct sim *s, double time, int rank, int slot, int async)
 {
-    if (!tiara_events_push(&s->events, (struct tiara_event){time, rank, slot, async}))
+    if (!events_push(&s->events, (struct event){time, rank, slot, async}))
         s->err = TIARA_ERR_NOMEM;
 }
 
@@ -248,7 +298,7 @@ static void advance(struct sim *s, int rank)
     }
 }
 
-static void handle(struct sim *s, struct tiara_event event)
+static void handle(struct sim *s, struct event event)
 {
     struct slot *at = slot_of(s, event.rank, event.slot);
     const struct tiara_op *op;
@@ -295,7 +345,7 @@ static enum tiara_err run(struct sim *s)
         wake(s, r, 0);
     }
     for (;;) {
-        struct tiara_event event;
+        struct event event;
 
         while (s->nready > 0) {
             int rank = s->ready[--s->nready];
@@ -305,7 +355,7 @@ static enum tiara_err run(struct sim *s)
         }
         if (s->err != TIARA_OK || s->events.n == 0)
             break;
-        event = tiara_events_pop(&s->events);
+        event = events_pop(&s->events);
         s->now = event.time;
         handle(s, event);
     }
@@ -330,20 +380,19 @@ static enum tiara_err allocate(struct sim *s)
     s->slots = tiara_alloc(nranks * (size_t)s->nslots, sizeof(*s->slots));
     s->rounds = tiara_alloc((size_t)s->match.n * (size_t)s->nslots, sizeof(*s->rounds));
     s->running = tiara_alloc(nranks, sizeof(*s->running));
-    s->out_free = tiara_alloc(nnodes, sizeof(*s->out_free));
-    s->in_free = tiara_alloc(nnodes, sizeof(*s->in_free));
+    s->out_free = tiara_alloc(2 * nnodes, sizeof(*s->out_free));
     s->ready = tiara_alloc(nranks, sizeof(*s->ready));
     s->is_ready = tiara_alloc(nranks, sizeof(*s->is_ready));
-    if (s->slots && s->rounds && s->running && s->out_free && s->in_free && s->ready && s->is_ready)
-        return TIARA_OK;
-    return TIARA_ERR_NOMEM;
+    if (!s->slots || !s->rounds || !s->running || !s->out_free || !s->ready || !s->is_ready)
+        return TIARA_ERR_NOMEM;
+    s->in_free = s->out_free + nnodes;
+    return TIARA_OK;
 }
 
 static void release(struct sim *s)
 {
     tiara_free(s->is_ready);
     tiara_free(s->ready);
-    tiara_free(s->in_free);
     tiara_free(s->out_free);
     tiara_free(s->running);
     tiara_free(s->rounds);

@@ -15,19 +15,17 @@ static inline bool tiara_buf_is_io(enum tiara_buf buf)
     return buf == TIARA_BUF_IN || buf == TIARA_BUF_OUT;
 }
 
-static inline bool tiara_slice_equal(struct tiara_slice a, struct tiara_slice b, bool alias)
-{
-    bool same_buf = a.buf == b.buf || (alias && tiara_buf_is_io(a.buf) && tiara_buf_is_io(b.buf));
-
-    return same_buf && a.owner == b.owner && a.first == b.first && a.count == b.count;
-}
-
 static inline bool tiara_slice_overlap(struct tiara_slice a, struct tiara_slice b, bool alias)
 {
     bool same_buf = a.buf == b.buf || (alias && tiara_buf_is_io(a.buf) && tiara_buf_is_io(b.buf));
 
     return same_buf && a.owner == b.owner && a.first < b.first + b.count &&
            b.first < a.first + a.count;
+}
+
+static inline bool tiara_slice_equal(struct tiara_slice a, struct tiara_slice b, bool alias)
+{
+    return a.first == b.first && a.count == b.count && tiara_slice_overlap(a, b, alias);
 }
 
 static inline bool tiara_op_is_async(const struct tiara_op *op)

@@ -101,8 +101,6 @@ struct reader {
     char word[48]; /* "" at the end of a line */
     bool is_end_of_file;
     struct tiara_plan *plan;
-    struct tiara_slice *srcs; /* [cap_srcs] of the current op */
-    int cap_srcs;
     char *why;
     size_t why_size;
     enum tiara_err err;
@@ -262,23 +260,10 @@ static struct tiara_slice take_slice(struct reader *in)
     return slice;
 }
 
-/* Slices up to the end of the line or a semicolon, into in->srcs. */
-static int take_sources(struct reader *in)
+/* Before the end of the line or a semicolon. */
+static bool is_more(const struct reader *in)
 {
-    int n = 0;
-
-    do {
-        struct tiara_slice *srcs =
-            tiara_array_reserve(in->srcs, &in->cap_srcs, n + 1, sizeof(*srcs));
-
-        if (srcs == NULL) {
-            in->err = TIARA_ERR_NOMEM;
-            return 0;
-        }
-        in->srcs = srcs;
-        in->srcs[n++] = take_slice(in);
-    } while (in->err == TIARA_OK && in->word[0] != '\0' && strcmp(in->word, ";") != 0);
-    return n;
+    return in->err == TIARA_OK && in->word[0] != '\0' && strcmp(in->word, ";") != 0;
 }
 
 static void append_wait(struct reader *in, struct tiara_plan_wait wait)
@@ -300,7 +285,7 @@ static int take_waits(struct reader *in)
 {
     int n = 0;
 
-    while (in->err == TIARA_OK && in->word[0] != '\0' && strcmp(in->word, ";") != 0) {
+    while (is_more(in)) {
         const char *at = in->word;
         struct tiara_plan_wait wait = {.peer = take_digits(&at), .step = -1};
 
@@ -340,8 +325,8 @@ static void take_body(struct reader *in, int step)
 {
     enum tiara_op_kind kind =
         (enum tiara_op_kind)take_choice(in, kind_names, 4, "copy, reduce, send or recv");
-    struct tiara_slice dst = {0};
-    int peer = -1, nsrc = 0;
+    struct tiara_slice dst = {0}, src = {0};
+    int peer = -1;
 
     if (kind == TIARA_OP_SEND || kind == TIARA_OP_RECV)
         peer = take_number(in, "a peer");
@@ -351,20 +336,24 @@ static void take_body(struct reader *in, int step)
         dst = take_slice(in);
     if (kind != TIARA_OP_RECV) {
         expect(in, "<-", "<-");
-        nsrc = take_sources(in);
+        src = take_slice(in);
     }
-    if (in->err == TIARA_OK && kind != TIARA_OP_REDUCE && nsrc > 1)
-        complain(in, "one source only");
     if (in->err != TIARA_OK)
         return;
-    if (kind == TIARA_OP_COPY)
-        tiara_plan_copy(in->plan, step, dst, in->srcs[0]);
-    else if (kind == TIARA_OP_REDUCE)
-        tiara_plan_reduce(in->plan, step, dst, in->srcs, nsrc);
-    else if (kind == TIARA_OP_SEND)
-        tiara_plan_send(in->plan, step, peer, in->srcs[0]);
-    else
+    if (kind == TIARA_OP_RECV) {
         tiara_plan_recv(in->plan, step, peer, dst);
+    } else if (kind == TIARA_OP_SEND) {
+        tiara_plan_send(in->plan, step, peer, src);
+    } else if (!is_more(in)) {
+        tiara_plan_copy(in->plan, step, dst, src);
+    } else {
+        tiara_plan_fold(in->plan, step, dst);
+        tiara_plan_source(in->plan, src);
+        while (is_more(in))
+            tiara_plan_source(in->plan, take_slice(in));
+        if (kind == TIARA_OP_COPY)
+            complain(in, "one source only");
+    }
 }
 
 static void take_op(struct reader *in)
@@ -437,6 +426,5 @@ enum tiara_err tiara_plan_parse(struct tiara_plan *plan_out, FILE *from, char *w
     read_plan(&in);
     if (in.err != TIARA_OK)
         tiara_plan_fini(plan_out);
-    tiara_free(in.srcs);
     return in.err;
 }

@@ -100,10 +100,9 @@ int tiara_trees_join(struct tiara_trees *trees, int left, int right)
     return intern(trees, &join);
 }
 
-bool tiara_trees_covers(
-    const struct tiara_trees *trees, int tree, int nranks, bool *seen, int *stack)
+bool tiara_trees_covers(const struct tiara_trees *trees, int tree, int nranks, int *scratch)
 {
-    int depth = 0;
+    int *seen = scratch, *stack = scratch + nranks, depth = 0;
 
     /* The count bounds the walk: shared subtrees would otherwise make it exponential. */
     if (trees->trees[tree].nleaves != nranks)

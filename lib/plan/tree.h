@@ -35,10 +35,8 @@ int tiara_trees_leaf(struct tiara_trees *trees, int rank, int block);
 int tiara_trees_join(struct tiara_trees *trees, int left, int right);
 
 /*
- * True when @tree's leaves are each rank 0 .. @nranks - 1 exactly once.
- * @seen[nranks] and @stack[2 * nranks] are the caller's scratch.
+ * True when @tree's leaves are each rank 0 .. @nranks - 1 exactly once. @scratch[3 * nranks].
  */
-bool tiara_trees_covers(
-    const struct tiara_trees *trees, int tree, int nranks, bool *seen, int *stack);
+bool tiara_trees_covers(const struct tiara_trees *trees, int tree, int nranks, int *scratch);
 
 #endif

@@ -346,7 +346,7 @@ START_TEST(test_check_out_of_memory_is_reported_and_leaves_nothing)
         ck_assert(err == TIARA_OK || err == TIARA_ERR_NOMEM);
         ck_assert_uint_eq(tiara_alloc_live(), live);
     }
-    ck_assert_int_gt(n, 15);
+    ck_assert_int_gt(n, 10);
     plan_set_fini(&set);
 }
 END_TEST
