@@ -39,16 +39,17 @@ struct tiara_redop {
     const void *ctx; /* private to the implementation */
 };
 
-/* One instruction set's rows. */
+/* One instruction set. */
 struct tiara_redop_isa {
     const char *name; /* "portable", "avx2", "avx512" */
     bool (*supported)(void); /* this CPU and OS */
-    /* NULL where the combination does not exist here (then a lower row's is used) or nowhere. */
-    const struct tiara_redop *(*find)(enum tiara_type type, enum tiara_operator oper);
+    const struct tiara_redop_rows *rows;
 };
-extern const struct tiara_redop_isa tiara_redop_portable, tiara_redop_avx2, tiara_redop_avx512;
 /* Best first: avx512, avx2, portable; NULL-terminated; only what was compiled in. */
 extern const struct tiara_redop_isa *const tiara_redop_isas[];
+/* NULL where the combination does not exist in @isa (then a lower one's is used) or nowhere. */
+const struct tiara_redop *tiara_redop_in(
+    const struct tiara_redop_isa *isa, enum tiara_type type, enum tiara_operator oper);
 
 /*
  * The best supported redop; NULL when the combination is not defined (floats have no logical and

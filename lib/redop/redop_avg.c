@@ -7,9 +7,11 @@
 #define VEC_BYTES 16
 
 #include "redop/redop_half.h"
-#include "redop/redop_bf16.h"
 #include "redop/redop_fp8.h"
 #include "redop/redop_priv.h"
+
+DEFINE_BF16(vec)
+DEFINE_BF16(one)
 
 /* Integers divide towards zero, in a type that holds every value of C and of nranks. */
 #define DEFINE_INT_FINISH(T, C)                                                                    \

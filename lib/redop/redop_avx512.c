@@ -34,12 +34,4 @@ REDOP_INLINE void f16_store_vec(unsigned char *p, f32_vec v)
 #include "redop/redop_f16c.h"
 #include "redop/redop_fold.h"
 
-static const struct tiara_redop_rows rows = {{VECTOR_ROWS}};
-
-static const struct tiara_redop *find(enum tiara_type type, enum tiara_operator oper)
-{
-    return tiara_redop_row(&rows, type, oper);
-}
-
-const struct tiara_redop_isa tiara_redop_avx512 = {
-    .name = REDOP_ISA, .supported = tiara_redop_avx512_supported, .find = find};
+const struct tiara_redop_rows tiara_redop_avx512 = {{VECTOR_ROWS}};

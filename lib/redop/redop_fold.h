@@ -12,9 +12,11 @@
 #ifndef TIARA_REDOP_FOLD_H
 #define TIARA_REDOP_FOLD_H
 
-#include "redop/redop_bf16.h"
 #include "redop/redop_priv.h"
 #include "redop/redop_vec.h"
+
+DEFINE_BF16(vec)
+DEFINE_BF16(one)
 
 /*
  * NAME_body does the work for any number of sources; NAME, the table's entry, calls it with

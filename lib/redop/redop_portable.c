@@ -19,144 +19,117 @@
 #pragma GCC optimize("fp-contract=off")
 #endif
 
-/* dst = product of the sources; F is the type of a part. */
-#define DEFINE_COMPLEX_PROD(NAME, F)                                                               \
+/* One element at a time: a T as T##_load makes it takes the other sources by STEP. */
+#define DEFINE_SLOW_FOLD(NAME, T, STEP, STORE)                                                     \
     static enum tiara_err NAME(                                                                    \
         const struct tiara_redop *op, void *dst, const void *const *src, int nsrc, size_t n)       \
     {                                                                                              \
+        size_t bytes = n * T##_size;                                                               \
         (void)op;                                                                                  \
-        if (nsrc == 1) {                                                                           \
-            tiara_redop_copy(dst, src[0], n * 2 * sizeof(F));                                      \
-            return TIARA_OK;                                                                       \
-        }                                                                                          \
-        for (size_t at = 0; at < n * 2 * sizeof(F); at += 2 * sizeof(F)) {                         \
-            F a[2], b[2];                                                                          \
-            memcpy(a, (const unsigned char *)src[0] + at, sizeof(a));                              \
+        if (nsrc == 1)                                                                             \
+            tiara_redop_copy(dst, src[0], bytes);                                                  \
+        for (size_t at = 0; nsrc > 1 && at < bytes; at += T##_size) {                              \
+            struct T a = T##_load((const unsigned char *)src[0] + at);                             \
             for (int k = 1; k < nsrc; k++) {                                                       \
-                memcpy(b, (const unsigned char *)src[k] + at, sizeof(b));                          \
-                F re = a[0] * b[0] - a[1] * b[1];                                                  \
-                F im = a[0] * b[1] + a[1] * b[0];                                                  \
-                a[0] = re;                                                                         \
-                a[1] = im;                                                                         \
+                struct T b = T##_load((const unsigned char *)src[k] + at);                         \
+                STEP(a, b);                                                                        \
             }                                                                                      \
-            for (int part = 0; part < 2; part++)                                                   \
-                a[part] = a[part] == a[part] ? a[part] : (F)__builtin_nan("");                     \
-            memcpy((unsigned char *)dst + at, a, sizeof(a));                                       \
+            STORE((unsigned char *)dst + at, a);                                                   \
         }                                                                                          \
         return TIARA_OK;                                                                           \
     }
 
-DEFINE_COMPLEX_PROD(fold_c32_prod, float)
-DEFINE_COMPLEX_PROD(fold_c64_prod, double)
+#define STEP_SUM(a, b) (a).x += (b).x
+#define STEP_PROD(a, b) (a).x *= (b).x
+#define STEP_MIN(a, b) (a) = (b).x < (a).x ? (b) : (a)
+#define STEP_MAX(a, b) (a) = (a).x < (b).x ? (b) : (a)
+#define STEP_COMPLEX_PROD(a, b)                                                                    \
+    do {                                                                                           \
+        __typeof__((a).re) re = (a).re * (b).re - (a).im * (b).im;                                 \
+        (a).im = (a).re * (b).im + (a).im * (b).re;                                                \
+        (a).re = re;                                                                               \
+    } while (0)
+
+/* MIN and MAX copy one of their operands: what it was loaded from, also infinity and NaN. */
+#define DEFINE_SLOW_FOLDS(T)                                                                       \
+    DEFINE_SLOW_FOLD(fold_##T##_sum, T, STEP_SUM, T##_round)                                       \
+    DEFINE_SLOW_FOLD(fold_##T##_prod, T, STEP_PROD, T##_round)                                     \
+    DEFINE_SLOW_FOLD(fold_##T##_min, T, STEP_MIN, T##_store)                                       \
+    DEFINE_SLOW_FOLD(fold_##T##_max, T, STEP_MAX, T##_store)
+
+/* F is the type of a part. */
+#define DEFINE_COMPLEX_PROD(T, F)                                                                  \
+    enum {                                                                                         \
+        T##_size = 2 * sizeof(F)                                                                   \
+    };                                                                                             \
+    struct T {                                                                                     \
+        F re, im;                                                                                  \
+    };                                                                                             \
+    REDOP_INLINE struct T T##_load(const unsigned char *p)                                         \
+    {                                                                                              \
+        struct T v;                                                                                \
+        memcpy(&v, p, T##_size);                                                                   \
+        return v;                                                                                  \
+    }                                                                                              \
+    REDOP_INLINE void T##_store(unsigned char *p, struct T v)                                      \
+    {                                                                                              \
+        v.re = v.re == v.re ? v.re : (F)__builtin_nan("");                                         \
+        v.im = v.im == v.im ? v.im : (F)__builtin_nan("");                                         \
+        memcpy(p, &v, T##_size);                                                                   \
+    }                                                                                              \
+    DEFINE_SLOW_FOLD(fold_##T##_prod, T, STEP_COMPLEX_PROD, T##_store)
+DEFINE_COMPLEX_PROD(c32, float)
+DEFINE_COMPLEX_PROD(c64, double)
 
 enum {
     f80_size = sizeof(long double)
 };
+struct f80 {
+    long double x;
+};
+
+REDOP_INLINE struct f80 f80_load(const unsigned char *p)
+{
+    struct f80 v;
+    memcpy(&v, p, f80_size);
+    return v;
+}
 
 /* The value lies in memory with padding, which is cleared so that results are equal as bytes. */
-static inline long double f80_load(const void *from, size_t i)
+REDOP_INLINE void f80_store(unsigned char *p, struct f80 v)
 {
-    long double x;
-    memcpy(&x, (const unsigned char *)from + i * sizeof(x), sizeof(x));
-    return x;
+    memset(p, 0, f80_size);
+    memcpy(p, &v, TIARA_REDOP_F80_USED);
 }
 
-static inline void f80_store(void *to, size_t i, long double x)
+REDOP_INLINE void f80_round(unsigned char *p, struct f80 v)
 {
-    unsigned char bytes[sizeof(x)] = {0};
-    memcpy(bytes, &x, TIARA_REDOP_F80_USED);
-    memcpy((unsigned char *)to + i * sizeof(x), bytes, sizeof(x));
+    f80_store(p, v.x == v.x ? v : (struct f80){__builtin_nan("")});
 }
+DEFINE_SLOW_FOLDS(f80)
 
-#define F80_SUM(a, b) ((a) + (b))
-#define F80_PROD(a, b) ((a) * (b))
-#define F80_MIN(a, b) ((b) < (a) ? (b) : (a))
-#define F80_MAX(a, b) ((a) < (b) ? (b) : (a))
-#define F80_CLOSE_NAN(a) ((a) == (a) ? (a) : (long double)__builtin_nan(""))
-
-#define DEFINE_F80_FOLD(NAME, APPLY, CLOSE)                                                        \
-    static enum tiara_err NAME(                                                                    \
-        const struct tiara_redop *op, void *dst, const void *const *src, int nsrc, size_t n)       \
+#define DEFINE_FP8(T)                                                                              \
+    struct T {                                                                                     \
+        float x;                                                                                   \
+        uint8_t code;                                                                              \
+    };                                                                                             \
+    REDOP_INLINE struct T T##_load(const unsigned char *p)                                         \
     {                                                                                              \
-        (void)op;                                                                                  \
-        if (nsrc == 1) {                                                                           \
-            tiara_redop_copy(dst, src[0], n * sizeof(long double));                                \
-            return TIARA_OK;                                                                       \
-        }                                                                                          \
-        for (size_t i = 0; i < n; i++) {                                                           \
-            long double a = f80_load(src[0], i);                                                   \
-            for (int k = 1; k < nsrc; k++) {                                                       \
-                long double b = f80_load(src[k], i);                                               \
-                a = APPLY(a, b);                                                                   \
-            }                                                                                      \
-            f80_store(dst, i, CLOSE(a));                                                           \
-        }                                                                                          \
-        return TIARA_OK;                                                                           \
-    }
-
-DEFINE_F80_FOLD(fold_f80_sum, F80_SUM, F80_CLOSE_NAN)
-DEFINE_F80_FOLD(fold_f80_prod, F80_PROD, F80_CLOSE_NAN)
-DEFINE_F80_FOLD(fold_f80_min, F80_MIN, CLOSE_NONE)
-DEFINE_F80_FOLD(fold_f80_max, F80_MAX, CLOSE_NONE)
-
-/*
- * A minimum or maximum is the code of one of the operands, so that infinities and NaN are copied.
- */
-#define FP8_ACCUMULATE(T, apply) a = apply(a, b)
-#define FP8_SELECT(T, is_better)                                                                   \
-    if (is_better(a, b)) {                                                                         \
-        a = b;                                                                                     \
-        code = ((const uint8_t *)src[k])[i];                                                       \
-    }
-#define FP8_CLOSE_ROUND(T) fp8_store(T##_format, a)
-#define FP8_CLOSE_CODE(T) code
-#define FP8_LESS(a, b) ((b) < (a))
-#define FP8_GREATER(a, b) ((a) < (b))
-
-#define DEFINE_FP8_FOLD(NAME, T, STEP, APPLY, CLOSE)                                               \
-    static enum tiara_err NAME(                                                                    \
-        const struct tiara_redop *op, void *dst, const void *const *src, int nsrc, size_t n)       \
+        return (struct T){fp8_load(T##_format, *p), *p};                                           \
+    }                                                                                              \
+    REDOP_INLINE void T##_store(unsigned char *p, struct T v)                                      \
     {                                                                                              \
-        (void)op;                                                                                  \
-        if (nsrc == 1) {                                                                           \
-            tiara_redop_copy(dst, src[0], n);                                                      \
-            return TIARA_OK;                                                                       \
-        }                                                                                          \
-        for (size_t i = 0; i < n; i++) {                                                           \
-            uint8_t code = ((const uint8_t *)src[0])[i];                                           \
-            float a = fp8_load(T##_format, code);                                                  \
-            for (int k = 1; k < nsrc; k++) {                                                       \
-                float b = fp8_load(T##_format, ((const uint8_t *)src[k])[i]);                      \
-                STEP(T, APPLY);                                                                    \
-            }                                                                                      \
-            ((uint8_t *)dst)[i] = CLOSE(T);                                                        \
-        }                                                                                          \
-        return TIARA_OK;                                                                           \
-    }
+        *p = v.code;                                                                               \
+    }                                                                                              \
+    REDOP_INLINE void T##_round(unsigned char *p, struct T v)                                      \
+    {                                                                                              \
+        *p = fp8_store(T##_format, v.x);                                                           \
+    }                                                                                              \
+    DEFINE_SLOW_FOLDS(T)
+DEFINE_FP8(e4m3)
+DEFINE_FP8(e5m2)
 
-#define DEFINE_FP8_FOLDS(T)                                                                        \
-    DEFINE_FP8_FOLD(fold_##T##_sum, T, FP8_ACCUMULATE, APPLY_SUM, FP8_CLOSE_ROUND)                 \
-    DEFINE_FP8_FOLD(fold_##T##_prod, T, FP8_ACCUMULATE, APPLY_PROD, FP8_CLOSE_ROUND)               \
-    DEFINE_FP8_FOLD(fold_##T##_min, T, FP8_SELECT, FP8_LESS, FP8_CLOSE_CODE)                       \
-    DEFINE_FP8_FOLD(fold_##T##_max, T, FP8_SELECT, FP8_GREATER, FP8_CLOSE_CODE)
-
-DEFINE_FP8_FOLDS(e4m3)
-DEFINE_FP8_FOLDS(e5m2)
-
-static const struct tiara_redop_rows rows = {
+const struct tiara_redop_rows tiara_redop_portable = {
     {VECTOR_ROWS FLOAT_ROWS(E4M3, e4m3), FLOAT_ROWS(E5M2, e5m2), FLOAT_ROWS(F80, f80),
         ROW(C32, PROD, "c32 prod", 2 * f32_size, fold_c32_prod),
         ROW(C64, PROD, "c64 prod", 2 * f64_size, fold_c64_prod)}};
-
-static bool supported(void)
-{
-    return true;
-}
-
-static const struct tiara_redop *find(enum tiara_type type, enum tiara_operator oper)
-{
-    return tiara_redop_row(&rows, type, oper);
-}
-
-const struct tiara_redop_isa tiara_redop_portable = {
-    .name = REDOP_ISA, .supported = supported, .find = find};

@@ -100,4 +100,21 @@ REDOP_INLINE void half_store_one(unsigned char *p, u32_one v)
     u16_store_one(p, __builtin_convertvector(v, u16_one));
 }
 
+/*
+ * bfloat16, the upper half of a float. Stores round to nearest even; a NaN becomes quiet. For files
+ * that have half_load_vec and half_store_vec.
+ */
+#define DEFINE_BF16(SHAPE)                                                                         \
+    REDOP_INLINE f32_##SHAPE bf16_load_##SHAPE(const unsigned char *p)                             \
+    {                                                                                              \
+        return (f32_##SHAPE)(half_load_##SHAPE(p) << 16);                                          \
+    }                                                                                              \
+    REDOP_INLINE void bf16_store_##SHAPE(unsigned char *p, f32_##SHAPE v)                          \
+    {                                                                                              \
+        u32_##SHAPE bits = (u32_##SHAPE)v;                                                         \
+        u32_##SHAPE rounded = bits + 0x7fff + ((bits >> 16) & 1);                                  \
+        u32_##SHAPE quiet = bits | 0x400000;                                                       \
+        half_store_##SHAPE(p, SELECT(v == v, rounded, quiet) >> 16);                               \
+    }
+
 #endif

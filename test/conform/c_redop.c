@@ -164,7 +164,7 @@ static void pair_check(enum tiara_type type, enum tiara_operator oper, int nsrc)
 
     for (size_t r = 0; tiara_redop_isas[r]; r++) {
         const struct tiara_redop_isa *isa = tiara_redop_isas[r];
-        const struct tiara_redop *op = isa->supported() ? isa->find(type, oper) : NULL;
+        const struct tiara_redop *op = isa->supported() ? tiara_redop_in(isa, type, oper) : NULL;
         for (size_t s = 0; op && s < LENGTH(sizes); s++)
             for (size_t a = 0; a < LENGTH(aliases); a++)
                 fold_check(
@@ -387,9 +387,9 @@ START_TEST(test_find_undefined_pair_is_null)
             enum tiara_operator oper = (enum tiara_operator)o;
             const struct tiara_redop *op = tiara_redop_find(type, oper, NULL);
             ck_assert_int_eq(op != NULL, oracle_is_defined(type, oper));
-            ck_assert_int_eq(tiara_redop_portable.find(type, oper) != NULL, op != NULL);
+            ck_assert_int_eq(tiara_redop_find(type, oper, "portable") != NULL, op != NULL);
             for (size_t r = 0; tiara_redop_isas[r]; r++)
-                ck_assert(op || !tiara_redop_isas[r]->find(type, oper));
+                ck_assert(op || !tiara_redop_in(tiara_redop_isas[r], type, oper));
         }
 }
 END_TEST
