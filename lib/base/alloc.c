@@ -29,11 +29,16 @@ static bool is_failing(void)
     return failing;
 }
 
-static void live_add(int64_t change)
+/* Returns how many are alive after @change. */
+static uint64_t live_add(int change)
 {
+    uint64_t now;
+
     pthread_mutex_lock(&lock);
-    live += (uint64_t)change;
+    live += (uint64_t)(int64_t)change;
+    now = live;
     pthread_mutex_unlock(&lock);
+    return now;
 }
 
 /* Counts @ptr as alive, or logs why there is none. Callers above pass the failure on silently. */
@@ -102,10 +107,5 @@ void tiara_alloc_fail_after(uint64_t n)
 
 uint64_t tiara_alloc_live(void)
 {
-    uint64_t now;
-
-    pthread_mutex_lock(&lock);
-    now = live;
-    pthread_mutex_unlock(&lock);
-    return now;
+    return live_add(0);
 }

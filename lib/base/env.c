@@ -31,8 +31,7 @@
 static const struct tiara_env_row rows[TIARA_NENV] = {
     [TIARA_ENV_ALGO] = {"TIARA_ALGO", TIARA_ENV_TYPE_TEXT, "auto", "", 0, 0,
         "Algorithm for every call that it can do: auto chooses by size and layout, mpi passes "
-        "calls to the MPI "
-        "below, else a name that tiara-plan lists."},
+        "calls to the MPI below, else a name that tiara-plan lists."},
     [TIARA_ENV_CELL_STORE] = {"TIARA_CELL_STORE", TIARA_ENV_TYPE_CHOICE, "auto",
         "auto plain stream string", 0, 0,
         "Instructions that write shared cells: ordinary stores, streaming stores or string moves; "
@@ -44,8 +43,8 @@ static const struct tiara_env_row rows[TIARA_NENV] = {
         "where it is allowed; auto does not, as copies through cells were never slower."},
     [TIARA_ENV_CUDA] = {"TIARA_CUDA", TIARA_ENV_TYPE_CHOICE, "auto", "auto on off", 0, 0,
         "Buffers in GPU memory: auto takes part where a driver is there and the process uses it; "
-        "on looks "
-        "for it also where no driver shows; off never, and such buffers must not be given."},
+        "on looks for it also where no driver shows; off never, and such buffers must not be "
+        "given."},
     [TIARA_ENV_CUDA_AWARE] = {"TIARA_CUDA_AWARE", TIARA_ENV_TYPE_CHOICE, "auto", "auto on off", 0,
         0,
         "Whether the MPI below takes GPU memory: auto asks it; off sends through pinned host "
@@ -56,8 +55,8 @@ static const struct tiara_env_row rows[TIARA_NENV] = {
         "Whether ranks of a node may map each other's GPU buffers; else these are copied to "
         "cells."},
     [TIARA_ENV_INTER] = {"TIARA_INTER", TIARA_ENV_TYPE_TEXT, "auto", "", 0, 0,
-        "Algorithm between the nodes in hier: auto chooses by size, else a flat "
-        "algorithm that tiara-plan lists."},
+        "Algorithm between the nodes in hier: auto chooses by size, else a flat algorithm that "
+        "tiara-plan lists."},
     [TIARA_ENV_ISA] = {"TIARA_ISA", TIARA_ENV_TYPE_CHOICE, "auto", "auto portable avx2 avx512", 0,
         0,
         "Best instruction set for reductions; auto takes the best that the CPU has; all give the "
@@ -74,8 +73,8 @@ static const struct tiara_env_row rows[TIARA_NENV] = {
         "Transport of messages between nodes: auto takes the best that works on all ranks, else "
         "one by name: mpi."},
     [TIARA_ENV_ONE_SHOT] = {"TIARA_ONE_SHOT", TIARA_ENV_TYPE_BYTES, "0", "", 0, GIB,
-        "Largest vector in bytes that each rank of a node reduces alone and whole; 0 "
-        "chooses by the ranks of a node."},
+        "Largest vector in bytes that each rank of a node reduces alone and whole; 0 chooses by "
+        "the ranks of a node."},
     [TIARA_ENV_PMPI] = {"TIARA_PMPI", TIARA_ENV_TYPE_CHOICE, "on", "off on verify", 0, 0,
         "What the preloaded library does: nothing, Tiara's collectives instead of MPI's, or both "
         "and compare."},
@@ -169,11 +168,10 @@ static bool int_parse(const char *text, int64_t *value_out)
     bool negative = *text == '-';
 
     text += negative;
-    if (!digits_parse(&text, value_out) || *text != '\0')
+    if (!digits_parse(&text, value_out))
         return false;
-    if (negative)
-        *value_out = -*value_out;
-    return true;
+    *value_out = negative ? -*value_out : *value_out;
+    return *text == '\0';
 }
 
 static bool bytes_parse(const char *text, int64_t *value_out)
@@ -239,18 +237,19 @@ static bool value_parse(const struct tiara_env_row *row, const char *text, int64
 /* What @row allows, as the end of a sentence that begins with "expected". */
 static void allowed_print(const struct tiara_env_row *row, char *text, size_t size)
 {
+    long long min = row->min, max = row->max;
+
     switch (row->type) {
     case TIARA_ENV_TYPE_INT:
-        snprintf(text, size, "a whole number from %lld to %lld", (long long)row->min,
-            (long long)row->max);
+        snprintf(text, size, "a whole number from %lld to %lld", min, max);
         break;
     case TIARA_ENV_TYPE_BYTES:
-        snprintf(text, size, "bytes such as 4096, 64k, 1m or 2g, from %lld to %lldg",
-            (long long)row->min, (long long)(row->max / GIB));
+        snprintf(
+            text, size, "bytes such as 4096, 64k, 1m or 2g, from %lld to %lldg", min, max / GIB);
         break;
     case TIARA_ENV_TYPE_SECONDS:
-        snprintf(text, size, "seconds such as 30 or 0.5, from %lld to %lld",
-            (long long)(row->min / SECOND), (long long)(row->max / SECOND));
+        snprintf(
+            text, size, "seconds such as 30 or 0.5, from %lld to %lld", min / SECOND, max / SECOND);
         break;
     case TIARA_ENV_TYPE_CHOICE:
         snprintf(text, size, "one of %s%s", row->choices,
@@ -434,8 +433,7 @@ size_t tiara_env_describe(char *text, size_t size)
         const char *value = values[var].text;
 
         tiara_text_add(&out, "%-18s %-8s from %-11s default %-6s %s%s%s\n    %s\n", row->name,
-            *value != '\0' ? value : "\"\"",
-            tiara_env_is_set((enum tiara_env)var) ? "environment" : "default",
+            *value != '\0' ? value : "\"\"", values[var].is_set ? "environment" : "default",
             row->fallback[0] != '\0' ? row->fallback : "\"\"", types[row->type],
             row->choices[0] != '\0' ? ": " : "", row->choices, row->help);
     }

@@ -15,8 +15,7 @@
 #include <stdint.h>
 
 enum tiara_env {
-    /* choice: auto, mpi, or a name of the algorithm table (text, checked by comm) */
-    TIARA_ENV_ALGO,
+    TIARA_ENV_ALGO, /* text: auto, mpi, or a name of the algorithm table, checked by comm */
     TIARA_ENV_CELL_STORE, /* choice: auto plain stream string */
     TIARA_ENV_CHUNK, /* bytes, 0 = auto */
     TIARA_ENV_CMA, /* choice: auto on off */

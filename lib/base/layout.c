@@ -82,11 +82,12 @@ enum tiara_err tiara_layout_init(
     if (nranks < 1)
         return TIARA_ERR_ARG;
     layout.node_of = tiara_alloc(4 * n + 1, sizeof(int));
-    if (layout.node_of == NULL)
-        return TIARA_ERR_NOMEM;
     sorted = tiara_alloc(n, sizeof(*sorted));
-    if (sorted == NULL)
-        goto out_free;
+    if (layout.node_of == NULL || sorted == NULL) {
+        tiara_free(sorted);
+        tiara_free(layout.node_of);
+        return TIARA_ERR_NOMEM;
+    }
     layout.local_of = layout.node_of + n;
     layout.node_ranks = layout.local_of + n;
     layout.node_start = layout.node_ranks + n;
@@ -95,10 +96,6 @@ enum tiara_err tiara_layout_init(
     tiara_free(sorted);
     *layout_out = layout;
     return TIARA_OK;
-
-out_free:
-    tiara_free(layout.node_of);
-    return TIARA_ERR_NOMEM;
 }
 
 void tiara_layout_fini(struct tiara_layout *layout)
@@ -145,9 +142,8 @@ struct parse {
 /* Always TIARA_ERR_ARG; leaves the sentence "layout "TEXT"REST" in why. */
 static enum tiara_err parse_fail(const struct parse *p, const char *rest)
 {
-    if (p->why != NULL && p->why_size > 0)
-        snprintf(p->why, p->why_size, "layout \"%.64s%s\"%s", p->text,
-            strlen(p->text) > 64 ? "..." : "", rest);
+    snprintf(p->why, p->why_size, "layout \"%.64s%s\"%s", p->text,
+        strlen(p->text) > 64 ? "..." : "", rest);
     return TIARA_ERR_ARG;
 }
 
@@ -221,36 +217,23 @@ static enum tiara_err parse_grid(struct parse *p, int nodes)
     return err;
 }
 
-/* "3+1", of which the first size is read. A lone number is one node. */
-static enum tiara_err parse_sizes(struct parse *p, int size)
+/* "3+1", a size per node (a lone number is one node), or "0,0,1,1", a node per rank: by what stands
+ * between numbers. @number, the first, is read. */
+static enum tiara_err parse_list(struct parse *p, int number)
 {
+    char between = *p->at == ',' ? ',' : '+';
     enum tiara_err err = TIARA_OK;
 
     for (uint64_t node = 0; err == TIARA_OK; node++) {
-        if (size == 0)
+        if (between == '+' && number == 0)
             return parse_fail(p, ": a node must have at least one rank");
-        err = colours_add(p, node, (size_t)size);
+        err = between == '+' ? colours_add(p, node, (size_t)number)
+                             : colours_add(p, (uint64_t)number, 1);
         if (err != TIARA_OK || *p->at == '\0')
             return err;
-        if (*p->at++ != '+')
+        if (*p->at++ != between)
             return parse_fail_form(p);
-        err = parse_number(p, &size);
-    }
-    return err;
-}
-
-/* "0,0,1,1", of which the first node number is read. */
-static enum tiara_err parse_list(struct parse *p, int node)
-{
-    enum tiara_err err = TIARA_OK;
-
-    while (err == TIARA_OK) {
-        err = colours_add(p, (uint64_t)node, 1);
-        if (err != TIARA_OK || *p->at == '\0')
-            return err;
-        if (*p->at++ != ',')
-            return parse_fail_form(p);
-        err = parse_number(p, &node);
+        err = parse_number(p, &number);
     }
     return err;
 }
@@ -261,15 +244,10 @@ static enum tiara_err parse_text(struct parse *p)
     int first;
     enum tiara_err err = parse_number(p, &first);
 
-    if (err != TIARA_OK)
-        return err;
-    if (*p->at == 'x') {
-        p->at++;
-        return parse_grid(p, first);
-    }
-    if (*p->at == ',')
-        return parse_list(p, first);
-    return parse_sizes(p, first);
+    if (err != TIARA_OK || *p->at != 'x')
+        return err != TIARA_OK ? err : parse_list(p, first);
+    p->at++;
+    return parse_grid(p, first);
 }
 
 enum tiara_err tiara_layout_parse(
@@ -280,8 +258,7 @@ enum tiara_err tiara_layout_parse(
     enum tiara_err err;
 
     memset(layout_out, 0, sizeof(*layout_out));
-    if (why != NULL && why_size > 0)
-        why[0] = '\0';
+    snprintf(why, why_size, "%s", "");
     err = parse_text(&p);
     if (err == TIARA_OK && nranks != 0 && p.ncolours != (size_t)nranks) {
         snprintf(rest, sizeof(rest), " has %zu rank%s, the communicator has %d", p.ncolours,

@@ -23,8 +23,7 @@ struct tiara_layout {
     int max_local; /* ranks on the largest node */
 };
 
-/* From one colour per rank (equal colour = same node, any values). @layout_out is owned by the
- * caller, freed with fini. */
+/* From one colour per rank (equal colour = same node, any values); the caller runs fini. */
 TIARA_MUST_USE enum tiara_err tiara_layout_init(
     struct tiara_layout *layout_out, int nranks, const uint64_t *colour);
 /*
@@ -33,8 +32,8 @@ TIARA_MUST_USE enum tiara_err tiara_layout_init(
  *   "2x4:rr"     the same, ranks dealt round-robin over the nodes
  *   "3+1", "1+2+3"  nodes of 3 and 1 ranks, block placement
  *   "0,0,1,1,0"  one node number per rank
- * TIARA_ERR_ARG with a sentence in why[@why_size] (may be NULL) that quotes the text and says what
- * is allowed.
+ * TIARA_ERR_ARG with a sentence in why[@why_size] that quotes the text and says what is allowed;
+ * NULL and 0: nobody asks.
  */
 TIARA_MUST_USE enum tiara_err tiara_layout_parse(
     struct tiara_layout *layout_out, const char *text, int nranks, char *why, size_t why_size);

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #define LINE_MAX_BYTES 1024
@@ -31,42 +32,27 @@ bool tiara_log_enabled(enum tiara_log_level level)
     return (uint32_t)level <= tiara_load_relaxed(&max_level);
 }
 
-/* Writes "tiara: [rank] level: " and returns its length. */
-static size_t prefix_print(char *line, size_t size, enum tiara_log_level level)
-{
-    uint32_t rank = tiara_load_relaxed(&own_rank);
-    int length;
-
-    if (rank == NO_RANK)
-        length = snprintf(line, size, "tiara: [-] %s: ", level_names[level]);
-    else
-        length = snprintf(line, size, "tiara: [%u] %s: ", rank, level_names[level]);
-    return (size_t)length;
-}
-
 void tiara_log(enum tiara_log_level level, const char *format, ...)
 {
-    char line[LINE_MAX_BYTES];
-    size_t start, left, length;
-    int saved_errno = errno;
-    int wanted;
+    char line[LINE_MAX_BYTES], rank[16] = "-";
+    uint32_t number = tiara_load_relaxed(&own_rank);
+    size_t start, length;
+    int saved_errno = errno, wanted;
     va_list args;
 
     if (!tiara_log_enabled(level))
         return;
-    start = prefix_print(line, sizeof(line), level);
-    left = sizeof(line) - start;
+    if (number != NO_RANK)
+        snprintf(rank, sizeof(rank), "%u", number);
+    start = (size_t)snprintf(line, sizeof(line), "tiara: [%s] %s: ", rank, level_names[level]);
     va_start(args, format);
-    wanted = vsnprintf(line + start, left, format, args);
+    wanted = vsnprintf(line + start, sizeof(line) - start, format, args);
     va_end(args);
-    if (wanted < 0)
-        wanted = 0;
 
-    length = start + (size_t)wanted;
-    if ((size_t)wanted >= left) {
+    length = start + (wanted > 0 ? (size_t)wanted : 0);
+    if (length >= sizeof(line)) {
         length = sizeof(line) - 1;
-        for (size_t i = length - 3; i < length; i++)
-            line[i] = '.';
+        memset(line + length - 3, '.', 3);
     }
     /* texts from MPI and errno may bring their own line ends */
     for (size_t i = start; i < length; i++)

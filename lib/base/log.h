@@ -1,9 +1,8 @@
 /*
  * Log: one sink (stderr), four levels, one line per message, each line begins with the world rank.
  *
- * Levels and the volume each may produce: error and warn when something happened, info once per
- * communicator, debug once per call. Lower case, "size 4096" and never
- * "size=4096". User data is never logged.
+ * How often: error and warn when something happened, info once per communicator, debug once per
+ * call. Lower case, "size 4096" and never "size=4096". User data is never logged.
  */
 #ifndef TIARA_BASE_LOG_H
 #define TIARA_BASE_LOG_H
@@ -17,8 +16,7 @@ enum tiara_log_level {
     TIARA_LOG_DEBUG
 };
 
-/* Set by comm from TIARA_LOG and MPI_COMM_WORLD's rank; before that: warn, and no rank in the
- * prefix (-1). */
+/* By comm, from TIARA_LOG and MPI_COMM_WORLD's rank. Before that: warn, and no rank (-1). */
 void tiara_log_setup(enum tiara_log_level level, int world_rank);
 bool tiara_log_enabled(enum tiara_log_level level);
 

@@ -37,13 +37,11 @@ double tiara_now(void)
 
 void tiara_wait_policy(struct tiara_wait *w, int ranks, int cores)
 {
-    bool crowded = ranks > cores;
-
     /* A rank that shares its core must let the others run at once; one that does not should not
      * enter the kernel before a node-local exchange could have ended (some microseconds). */
-    w->crowded = crowded;
-    w->spins = crowded ? 4 : 2000;
-    w->yields = crowded ? 1000 : 4000;
+    w->crowded = ranks > cores;
+    w->spins = w->crowded ? 4 : 2000;
+    w->yields = w->crowded ? 1000 : 4000;
 }
 
 /* The word's low half, as the kernel compares it. */
@@ -75,17 +73,6 @@ static bool sleep_on(struct tiara_wait *w, tiara_ready_fn ready, void *arg, long
         syscall(SYS_futex, futex_word(on.word), FUTEX_WAIT, (uint32_t)on.seen, &limit, NULL, 0);
     tiara_store_relaxed(w->sleeping, 0);
     return done;
-}
-
-/* Not without a word to sleep on, and not shortly after something moved. */
-static bool may_sleep(const struct tiara_wait *w, long still, const struct tiara_wait_on *on)
-{
-    return w->sleeping && w->yields >= 0 && still > w->yields && on->word;
-}
-
-static long longer(long ns)
-{
-    return ns + ns / 8 < TIARA_WAIT_SLEEP_NS ? ns + ns / 8 : TIARA_WAIT_SLEEP_NS;
 }
 
 enum tiara_err tiara_wait_watch(const struct tiara_wait *w, struct tiara_watch *watch)
@@ -125,12 +112,14 @@ static enum tiara_err wait_long(struct tiara_wait *w, tiara_ready_fn ready, void
 
     /* @still: turns since something moved. */
     for (long still = 1; err == TIARA_OK; still++) {
-        bool quiet = may_sleep(w, still, &on);
+        /* not without a word to sleep on, and not shortly after something moved */
+        bool quiet = w->sleeping && w->yields >= 0 && still > w->yields && on.word;
 
         if (quiet && still % TURNS_PER_SLEEP == 0) {
             if (sleep_on(w, ready, arg, sleep_ns))
                 return TIARA_OK;
-            sleep_ns = longer(sleep_ns);
+            sleep_ns += sleep_ns / 8;
+            sleep_ns = sleep_ns < TIARA_WAIT_SLEEP_NS ? sleep_ns : TIARA_WAIT_SLEEP_NS;
         } else {
             sched_yield();
         }

@@ -4,8 +4,7 @@
  * A plan is what one rank does for one chunk of one call: a short list of ops over slices. All
  * ranks' plans for a call have the same nblocks and nsteps. Pure: no MPI, no clock, no environment.
  *
- * block  the algorithm's unit of partition; 0 .. nblocks-1; how long a block is, the executor
- *        decides
+ * block  the algorithm's unit of partition; 0 .. nblocks-1; the executor decides how long it is
  * slice  consecutive blocks of one buffer of one rank
  * step   global logical time, 1 .. nsteps. Ops are in program order and their steps never decrease.
  *        A remote read in step s sees what its owner held when it had done all ops of steps < s.
@@ -13,9 +12,7 @@
  *
  * Buffers of a rank (blocks each):
  *   IN    [nblocks]     the caller's contribution; never written. The same memory as OUT when the
- *                       call is
- *                       in place. For ALLGATHER IN has only block b = own rank (other blocks do not
- *                       exist).
+ *                       call is in place. For ALLGATHER only block b = own rank exists.
  *   OUT   [nblocks]     the caller's result. For REDUCE_SCATTER only block b = own rank exists.
  *   CELL  [nblocks]     exposed: same-node peers may read it. Only its owner writes it.
  *   TMP   [tmp_blocks]  private scratch.
@@ -60,15 +57,13 @@ enum tiara_op_kind {
 struct tiara_slice {
     int owner; /* whose buffer; a same-node peer only as a source of COPY, REDUCE or SEND */
     enum tiara_buf buf;
-    int first;
-    int count; /* blocks, >= 1 */
+    int first, count; /* blocks; count >= 1 */
 };
 
 /* "Peer's progress must have reached step": all its ops of steps <= step are done. step 0: its
  * previous chunk in this slot is. */
 struct tiara_plan_wait {
-    int peer;
-    int step;
+    int peer, step;
 };
 
 struct tiara_op {
@@ -79,28 +74,20 @@ struct tiara_op {
     int src; /* index of the first source in plan->srcs */
     int nsrc;
 
-    /* Written by tiara_plan_resolve(): the op works on blocks block .. block + count - 1 of the
-     * vector. */
-    int block;
+    int block; /* by tiara_plan_resolve(): of the vector, the first that the op works on */
 
-    /* Written by tiara_plan_depend(). */
+    /* By tiara_plan_depend(). */
     int wait; /* index of the first wait in plan->waits */
     int nwait;
-    /* SENDs and RECVs with ordinal < await (0-based, program order, this plan) must be complete
-     * before this op starts */
-    int await;
-    /* after this op, and once asyncs < post_await are complete, progress := post; 0: nothing to
-     * post */
-    int post;
-    int post_await;
+    int await; /* the first await SENDs and RECVs of the plan must be complete before this op */
+    /* after this op, and once the first post_await are complete, progress := post; 0: no post */
+    int post, post_await;
 };
 
 struct tiara_plan {
     enum tiara_coll coll;
-    int rank;
-    int nranks;
-    int nblocks;
-    int tmp_blocks;
+    int rank, nranks;
+    int nblocks, tmp_blocks;
     int nsteps;
     bool single_copy; /* reads peers' IN or OUT */
     struct tiara_op *ops;
@@ -109,15 +96,12 @@ struct tiara_plan {
     int nsrcs;
     struct tiara_plan_wait *waits;
     int nwaits;
-    /* Before the chunk is finished: waits [exit_wait, exit_wait + exit_nwait) hold (peers that
-     * still read this rank's IN or OUT). */
-    int exit_wait;
-    int exit_nwait;
+    /* these waits hold before the chunk is finished: peers may still read this rank's IN or OUT */
+    int exit_wait, exit_nwait;
     int nasync; /* SENDs plus RECVs */
 
-    /* Private to the builder. */
-    int cap_ops, cap_srcs, cap_waits;
-    enum tiara_err sticky;
+    int cap_ops, cap_srcs, cap_waits; /* private to the builder */
+    enum tiara_err sticky; /* the first error; set by the builder and by generators */
 };
 
 /*
@@ -164,21 +148,18 @@ void tiara_plan_embed(struct tiara_plan *plan, const struct tiara_plan *sub, con
  *     allowed), borrowed.
  *
  * Rules, in program order of each rank:
- *   remote read (of q's slice, step s):  wait for q to reach the last step < s in which q writes an
- *                                        overlapping slice of it;
- *                                        none: step 0 when the slice is q's IN of this chunk (must
- *                                        be posted), else an error
- *   own write of an exposed slice, step s: for each peer that remote-reads an overlap in a step t <
- *   s: wait for it to reach t.
- *                                        First write of CELL in the plan: wait for step 0 of every
- *                                        peer in @peers.
- *   own read after own RECV, own write over a SEND's source or RECV's target: await that async. a
- *   SEND of a peer's slice counts as a remote read that lasts until the SEND is complete. post:
- *   step t is posted after this rank's last op with step <= t where some peer waits for t (asyncs
- *   of steps <= t that peers
- *         could notice being complete), and nsteps always, at the end, with all asyncs complete. A
- *         plan without ops posts nothing: whoever runs it moves progress to nsteps when the chunk
- *         ends.
+ *   read of q's slice in step s      wait for q to reach the last step < s in which it writes an
+ *                                    overlap; none: step 0 when the slice is q's IN, else an error.
+ *                                    A SEND of a peer's slice reads it until the SEND is complete
+ *   own write of an exposed slice    wait for each peer that reads an overlap in a step t < s to
+ *   in step s                        reach t; the first write of CELL: for step 0 of every peer
+ *   own read after own RECV, own     await that async
+ *   write over a SEND's source or
+ *   a RECV's target
+ *   post of step t                   where some peer waits for t: after the last op of steps <= t,
+ *                                    with the asyncs up to there that peers could notice complete;
+ *                                    and nsteps at the end, with all asyncs complete. A plan
+ *                                    without ops posts nothing: whoever runs it moves progress
  * IN and OUT count as one buffer throughout, as the call may be in place. Waits that an earlier one
  * implies are left out. May be run again; after an error the plan is as it was.
  * Cost: O(ops of all peers x own ops) at worst. Errors: TIARA_ERR_PLAN (a wait that could never
@@ -188,12 +169,10 @@ TIARA_MUST_USE enum tiara_err tiara_plan_depend(
     struct tiara_plan *plan, const struct tiara_plan *const *peers, int npeers);
 
 /*
- * tiara_plan_resolve() - say for each op which blocks of the vector it works on (op->block):
- * lib/plan/resolve.c
- *
- * In IN, OUT and CELL a slice's position is its block. TMP has no such meaning: there it follows
- * from the other slices of the op, or from the op that wrote it, or from the first op that reads
- * it. The executor needs it, since the last blocks of a vector are shorter.
+ * tiara_plan_resolve() - say for each op which blocks of the vector it works on: op->block
+ * In IN, OUT and CELL a slice's position is its block; in TMP it follows from the op's other
+ * slices, the op that wrote it, or the first op that reads it. The executor needs it, since the
+ * last blocks of a vector are shorter.
  * Errors: TIARA_ERR_PLAN when an op's blocks do not follow, or differ between its slices.
  */
 TIARA_MUST_USE enum tiara_err tiara_plan_resolve(struct tiara_plan *plan);
@@ -213,8 +192,7 @@ struct tiara_plan_report {
     /* most sends or receives in sequence on any rank: distinct steps with network ops */
     int net_rounds;
     int nsteps;
-    bool
-        ordered; /* every result's leaves are in rank order: non-commutative operators may use it */
+    bool ordered; /* all results' leaves are in rank order: for non-commutative operators, too */
     char text[256]; /* first violation, "" when proved */
 };
 
@@ -247,8 +225,7 @@ const char *tiara_coll_name(enum tiara_coll coll);
 const char *tiara_op_name(enum tiara_op_kind kind);
 const char *tiara_buf_name(enum tiara_buf buf);
 
-/* Stable, one op a line, up to a line "end"; golden files and `tiara-plan print` use it. Returns
- * nothing; ferror tells. */
+/* Stable, one op a line, up to a line "end", for golden files and tiara-plan. ferror tells. */
 void tiara_plan_print(const struct tiara_plan *plan, FILE *to);
 /* Reads one plan that print wrote, and leaves @from behind it. @why as in tiara_layout_parse, with
  * the plan's line number. */
@@ -270,8 +247,8 @@ struct tiara_sim_model {
  * @plans: checked, with their dependencies; @bytes: of the whole vector (all nblocks blocks), cut
  *     into equal chunks of at most @chunk_bytes (0: one chunk), @slots >= 1 in flight. What costs
  *     what: sim.c.
- * Errors: TIARA_ERR_PLAN (no dependencies, or deadlock), TIARA_ERR_NOMEM. Cost: O(ops x chunks x
- * log) of all ranks.
+ * Errors: TIARA_ERR_PLAN (no dependencies, or deadlock), TIARA_ERR_NOMEM.
+ * Cost: O(ops x chunks x log) of all ranks.
  */
 TIARA_MUST_USE enum tiara_err tiara_plan_simulate(const struct tiara_plan *const *plans,
     const struct tiara_layout *layout, const struct tiara_sim_model *model, double bytes,

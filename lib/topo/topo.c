@@ -4,6 +4,7 @@
 #include "topo/topo.h"
 #include "topo/topo_priv.h"
 #include "base/alloc.h"
+#include <stdio.h>
 
 void tiara_topo_cpus_add(uint64_t cpus[TIARA_TOPO_CPU_WORDS], const struct tiara_topo_facts *facts)
 {
@@ -29,8 +30,7 @@ enum tiara_err tiara_topo_layout(struct tiara_layout *layout_out,
     if (*text != '\0')
         return tiara_layout_parse(layout_out, text, nranks, why, why_size);
 
-    if (why != NULL && why_size > 0)
-        why[0] = '\0';
+    snprintf(why, why_size, "%s", "");
     *layout_out = (struct tiara_layout){0};
     colour = tiara_alloc((size_t)nranks, sizeof(*colour));
     if (colour == NULL)

@@ -36,9 +36,7 @@ struct tiara_topo_facts {
 
 /*
  * tiara_topo_local() - the facts about the calling process
- *
  * Never fails: what the system does not tell gets the next best answer, or is marked unknown.
- *
  * Context: the thread whose binding counts. Reads a few small files below /proc and /sys.
  */
 void tiara_topo_local(struct tiara_topo_facts *facts_out);
@@ -47,19 +45,15 @@ void tiara_topo_local(struct tiara_topo_facts *facts_out);
  * tiara_topo_layout() - the layout that all ranks use
  * @facts: [nranks], borrowed
  * @text: TIARA_LAYOUT; "" takes the nodes of @facts
- * @why: [why_size] a sentence about an unacceptable @text; may be NULL
- *
- * Errors: TIARA_ERR_ARG (@text is not acceptable, or not for nranks ranks), TIARA_ERR_NOMEM
+ * Errors: TIARA_ERR_ARG (@text is not acceptable; @why as in tiara_layout_parse), TIARA_ERR_NOMEM
  */
 TIARA_MUST_USE enum tiara_err tiara_topo_layout(struct tiara_layout *layout_out,
     const struct tiara_topo_facts *facts, int nranks, const char *text, char *why, size_t why_size);
 
 /*
  * tiara_topo_share() - how crowded @rank's machine is
- * @ranks_out: ranks of @facts on the same machine, @rank included; or those of the job, if these
- * are too many
+ * @ranks_out: ranks of @facts on the same machine; or those of the job, if these are too many
  * @cores_out: cores that at least one of them may run on, at least 1
- *
  * Counts by machine and not by node, because virtual nodes and containers share their host's cores.
  */
 void tiara_topo_share(
@@ -68,19 +62,15 @@ void tiara_topo_share(
 /*
  * tiara_topo_draw() - a small drawing of nodes, ranks and the network, for people
  * @facts: [layout->nranks]; NULL draws without host names, cores and NUMA nodes
- * @text: [size], cut when too small
- *
- * Many nodes, or many ranks on a node, are cut in the middle. Returns the length needed, like
- * snprintf.
+ * Many nodes, or many ranks on a node, are cut in the middle. Returns what snprintf would.
  */
 size_t tiara_topo_draw(const struct tiara_layout *layout, const struct tiara_topo_facts *facts,
     char *text, size_t size);
 
 /*
  * tiara_topo_hardware() - packages, cores, caches and NUMA nodes of this machine, for people
- *
  * Slow, several milliseconds and more on large machines: for reports only. Says so when Tiara was
- * built without hwloc. Returns the length needed, like snprintf.
+ * built without hwloc. Returns what snprintf would.
  */
 size_t tiara_topo_hardware(char *text, size_t size);
 

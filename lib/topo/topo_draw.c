@@ -38,10 +38,10 @@ static const struct tiara_topo_facts *facts_of(const struct drawing *d, int node
     return &d->facts[tiara_layout_rank(d->layout, node, i)];
 }
 
-/* True when the ranks of @node are not all on one NUMA node, or not all unknown. */
+/* True when the ranks of @node are known not to be all on one NUMA node. */
 static bool numa_is_mixed(const struct drawing *d, int node)
 {
-    for (int i = 1; i < tiara_layout_local_size(d->layout, node); i++)
+    for (int i = 1; d->facts != NULL && i < tiara_layout_local_size(d->layout, node); i++)
         if (facts_of(d, node, i)->numa != facts_of(d, node, 0)->numa)
             return true;
     return false;
@@ -70,7 +70,7 @@ static int node_label(const struct drawing *d, int node, char *label, size_t siz
 static void ranks_draw(struct drawing *d, int node)
 {
     int n = tiara_layout_local_size(d->layout, node);
-    bool mark = d->facts != NULL && numa_is_mixed(d, node);
+    bool mark = numa_is_mixed(d, node);
     int last_numa = INT_MIN;
 
     for (int i = 0; i < n; i++) {
@@ -97,9 +97,7 @@ static void node_draw(struct drawing *d, int node)
 {
     char label[TIARA_TOPO_HOST + 64];
     int length = node_label(d, node, label, sizeof(label));
-    char number[16];
-    /* the widest number that occurs */
-    int number_width = snprintf(number, sizeof(number), "%d", d->layout->nnodes - 1);
+    int number_width = snprintf(NULL, 0, "%d", d->layout->nnodes - 1); /* the widest one */
 
     tiara_text_add(
         &d->out, "%snode %-*d ", d->layout->nnodes > 1 ? " +-- " : "", number_width, node);

@@ -81,12 +81,11 @@ size_t tiara_topo_hardware(char *text, size_t size)
 
 #else
 
+#include <stdio.h>
+
 size_t tiara_topo_hardware(char *text, size_t size)
 {
-    struct tiara_text out = {text, size, 0};
-
-    tiara_text_add(&out, "not known: Tiara was built without hwloc\n");
-    return out.length;
+    return (size_t)snprintf(text, size, "not known: Tiara was built without hwloc\n");
 }
 
 #endif

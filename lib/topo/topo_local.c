@@ -38,14 +38,12 @@ static uint64_t text_hash(uint64_t hash, const char *text)
 static bool line_read(const char *path, char *line, size_t size)
 {
     FILE *file = fopen(path, "re");
-    bool is_read;
 
     if (file == NULL)
         return false;
-    is_read = fgets(line, (int)size, file) != NULL;
+    if (fgets(line, (int)size, file) == NULL)
+        line[0] = '\0';
     fclose(file);
-    if (!is_read)
-        return false;
     line[strcspn(line, "\n")] = '\0';
     return line[0] != '\0';
 }
@@ -63,20 +61,13 @@ static uint64_t machine_find(const char *host)
     return text_hash(hash, id);
 }
 
-/* Sets cpus and cores. Without an answer the set stays empty, and all cores online count. */
-static void affinity_find(struct tiara_topo_facts *facts)
+/* How many cores @process (0: this one) may use, and which; 0: no answer, and none. */
+static int affinity_read(pid_t process, cpu_set_t sets[AFFINITY_SETS])
 {
-    cpu_set_t sets[AFFINITY_SETS];
+    size_t size = AFFINITY_SETS * sizeof(*sets);
 
-    memset(sets, 0, sizeof(sets));
-    if (sched_getaffinity(0, sizeof(sets), sets) != 0) {
-        facts->cores = (int32_t)sysconf(_SC_NPROCESSORS_ONLN);
-        return;
-    }
-    facts->cores = CPU_COUNT_S(sizeof(sets), sets);
-    for (int cpu = 0; cpu < TIARA_TOPO_CPUS; cpu++)
-        if (CPU_ISSET_S((size_t)cpu, sizeof(sets), sets))
-            facts->cpus[cpu / 64] |= UINT64_C(1) << (cpu % 64);
+    memset(sets, 0, size);
+    return sched_getaffinity(process, size, sets) == 0 ? CPU_COUNT_S(size, sets) : 0;
 }
 
 /* "3,2(x4),1": the tasks of each node. 0: not that. */
@@ -110,14 +101,21 @@ static int job_ranks_find(void)
     return tasks && node ? slurm_tasks(tasks, atoi(node)) : 0;
 }
 
-/* The starter, whose child this process is, may use all cores that it gives to ranks. */
-static int job_cores_find(void)
+/* Sets cpus, cores and job_ranks. */
+static void cores_find(struct tiara_topo_facts *facts)
 {
     cpu_set_t sets[AFFINITY_SETS];
 
-    memset(sets, 0, sizeof(sets));
-    return sched_getaffinity(getppid(), sizeof(sets), sets) == 0 ? CPU_COUNT_S(sizeof(sets), sets)
-                                                                 : 0;
+    facts->cores = affinity_read(0, sets);
+    for (int cpu = 0; cpu < TIARA_TOPO_CPUS; cpu++)
+        if (CPU_ISSET_S((size_t)cpu, sizeof(sets), sets))
+            facts->cpus[cpu / 64] |= UINT64_C(1) << (cpu % 64);
+    if (facts->cores == 0)
+        facts->cores = (int32_t)sysconf(_SC_NPROCESSORS_ONLN);
+    facts->job_ranks = job_ranks_find();
+    /* the starter, whose child this process is, may use all cores that it gives to ranks */
+    if (facts->job_ranks <= facts->cores || facts->job_ranks <= affinity_read(getppid(), sets))
+        facts->job_ranks = 0;
 }
 
 /* Takes the cores of a list such as "0-3,8-11" out of @cpus. */
@@ -179,9 +177,6 @@ void tiara_topo_local(struct tiara_topo_facts *facts_out)
     snprintf(node, sizeof(node), "/%s", host);
     facts_out->node = text_hash(facts_out->machine, node);
     facts_out->process = tiara_cookie_process();
-    affinity_find(facts_out);
-    facts_out->job_ranks = job_ranks_find();
-    if (facts_out->job_ranks <= facts_out->cores || facts_out->job_ranks <= job_cores_find())
-        facts_out->job_ranks = 0;
+    cores_find(facts_out);
     facts_out->numa = tiara_topo_numa_find("/sys/devices/system/node", facts_out->cpus);
 }

@@ -5,13 +5,6 @@
 #include "tune/tune_priv.h"
 #include <stdio.h>
 
-static size_t total_bytes(const struct tiara_tune_facts *f, const struct tiara_tune_call *c)
-{
-    size_t bytes = c->count * c->elem_size;
-
-    return c->coll == TIARA_COLL_ALLREDUCE ? bytes : bytes * (size_t)f->layout->nranks;
-}
-
 /* Bytes that all ranks of a node may send together in one round of a small call. */
 #define SMALL_NODE_BYTES ((size_t)4096)
 
@@ -23,7 +16,7 @@ static size_t total_bytes(const struct tiara_tune_facts *f, const struct tiara_t
 static size_t one_shot_max(const struct tiara_tune_facts *f)
 {
     size_t ranks = (size_t)f->layout->max_local;
-    size_t limit;
+    size_t limit = f->crowded ? 16384 : 65536 / ranks;
 
     if (f->one_shot_max > 0)
         limit = f->one_shot_max;
@@ -31,16 +24,7 @@ static size_t one_shot_max(const struct tiara_tune_facts *f)
         limit = 4096;
     else if (ranks <= 2)
         limit = 32768;
-    else
-        limit = f->crowded ? 16384 : 65536 / ranks;
     return limit < f->small_max ? limit : f->small_max;
-}
-
-static size_t clamp(size_t value, size_t least, size_t most)
-{
-    if (value < least)
-        value = least;
-    return value < most ? value : most;
 }
 
 /*
@@ -53,27 +37,23 @@ static size_t clamp(size_t value, size_t least, size_t most)
  */
 static size_t auto_chunk(const struct tiara_tune_facts *f, const struct tiara_tune_call *c)
 {
-    size_t bytes = total_bytes(f, c);
+    size_t bytes = tiara_tune_bytes(f, c);
 
     if (f->layout->nnodes == 1)
-        return clamp(bytes / 2, 16384, f->crowded ? 262144 : 65536);
-    return clamp(bytes / 8, 16384, f->layout->nnodes == 2 ? 32768 : 65536);
+        return tiara_tune_clamp(bytes / 2, 16384, f->crowded ? 262144 : 65536);
+    return tiara_tune_clamp(bytes / 8, 16384, f->layout->nnodes == 2 ? 32768 : 65536);
 }
 
-/* Elements of a chunk, at least one; whole cache lines where it can be, so that chunks do not share
- * one. */
+/* Elements of a chunk, at least one. */
 static size_t choose_chunk(const struct tiara_tune_facts *f, const struct tiara_tune_call *c,
     const struct tiara_algo *algo)
 {
-    size_t blocks = c->coll == TIARA_COLL_ALLREDUCE ? 1 : (size_t)f->layout->nranks;
     size_t bytes = f->chunk_bytes ? f->chunk_bytes : auto_chunk(f, c);
     size_t elems;
 
     if (!(algo->flags & TIARA_ALGO_FLAT) && bytes > f->cell_bytes)
         bytes = f->cell_bytes;
-    elems = bytes / blocks / c->elem_size;
-    if (elems > 64)
-        elems -= elems % 64;
+    elems = tiara_tune_elems(f, c, bytes);
     return elems > 0 ? elems : 1;
 }
 
@@ -95,7 +75,7 @@ static int small_leaders(const struct tiara_tune_facts *f, size_t bytes)
 
 static bool small_fits(const struct tiara_tune_facts *f, const struct tiara_tune_call *c)
 {
-    return c->coll == TIARA_COLL_ALLREDUCE && total_bytes(f, c) <= tiara_tune_small_max(f) &&
+    return c->coll == TIARA_COLL_ALLREDUCE && tiara_tune_bytes(f, c) <= tiara_tune_small_max(f) &&
            !(f->layout->nnodes > 1 && tiara_tune_needs_strict_order(f, c));
 }
 
@@ -116,7 +96,7 @@ static void choose_flat(const struct tiara_tune_facts *f, const struct tiara_tun
 void tiara_tune_choose(const struct tiara_tune_facts *f, const struct tiara_tune_call *c,
     struct tiara_tune_choice *out)
 {
-    size_t blocks;
+    size_t bytes;
 
     *out = (struct tiara_tune_choice){.path = TIARA_PATH_MPI, .slots = f->slots > 0 ? f->slots : 8};
     out->opts.coll = c->coll;
@@ -128,18 +108,19 @@ void tiara_tune_choose(const struct tiara_tune_facts *f, const struct tiara_tune
         tiara_tune_choose_device(f, c, out);
         return;
     }
-    blocks = c->coll == TIARA_COLL_ALLREDUCE ? 1 : (size_t)f->layout->nranks;
+    bytes = tiara_tune_bytes(f, c);
     if (small_fits(f, c)) {
         out->path = TIARA_PATH_ONESHOT;
-        out->opts.inter = tiara_tune_inter(f, c, total_bytes(f, c));
-        out->opts.leaders = small_leaders(f, total_bytes(f, c));
+        out->opts.inter = tiara_tune_inter(f, c, bytes);
+        out->opts.leaders = small_leaders(f, bytes);
         out->why = "small";
         return;
     }
     out->algo = tiara_tune_algo(f, c, &out->why, &out->unfit);
     if (!out->algo)
         return;
-    if (c->elem_size * blocks > f->cell_bytes && !(out->algo->flags & TIARA_ALGO_FLAT)) {
+    if (c->elem_size * tiara_tune_blocks(f, c) > f->cell_bytes &&
+        !(out->algo->flags & TIARA_ALGO_FLAT)) {
         choose_flat(f, c, out);
         return;
     }
@@ -149,7 +130,7 @@ void tiara_tune_choose(const struct tiara_tune_facts *f, const struct tiara_tune
     if (c->coll != TIARA_COLL_ALLREDUCE)
         return;
     if (out->algo->reads & TIARA_ALGO_OPT_INTER)
-        out->opts.inter = tiara_tune_inter(f, c, total_bytes(f, c) / (size_t)out->opts.leaders);
+        out->opts.inter = tiara_tune_inter(f, c, bytes / (size_t)out->opts.leaders);
     if (out->algo->reads & TIARA_ALGO_OPT_SINGLE_COPY)
         out->opts.single_copy = f->has_get;
 }

@@ -61,8 +61,7 @@ struct tiara_tune_choice {
     size_t chunk_elems; /* PLAN; 0: all at once */
     int slots;
     const char *why; /* static text */
-    const char
-        *unfit; /* why a forced algorithm was not taken; NULL: none was forced, or it was taken */
+    const char *unfit; /* why a forced algorithm was not taken; NULL: it was, or none was forced */
 };
 
 /* Bytes up to which a commutative all-reduce takes the small path; 0: never. */

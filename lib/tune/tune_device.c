@@ -32,24 +32,16 @@ static size_t packets_max(const struct tiara_tune_facts *f)
     return f->one_shot_max > 0 && f->one_shot_max < most ? f->one_shot_max : most;
 }
 
-/*
- * Elements of a chunk: what fits into a cell; between nodes enough chunks that the stages overlap.
- */
+/* Elements of a chunk: what fits into a cell; between nodes enough chunks that stages overlap. */
 static size_t chunk_elems(const struct tiara_tune_facts *f, const struct tiara_tune_call *c)
 {
-    size_t blocks = c->coll == TIARA_COLL_ALLREDUCE ? 1 : (size_t)f->layout->nranks;
-    size_t bytes = f->device.cell_bytes, elems;
+    size_t most = f->device.cell_bytes, bytes = most;
 
-    if (f->layout->nnodes > 1 && c->count * c->elem_size * blocks / 8 < bytes)
-        bytes = c->count * c->elem_size * blocks / 8;
-    if (f->layout->nnodes > 1 && bytes < 262144)
-        bytes = 262144;
+    if (f->layout->nnodes > 1)
+        bytes = tiara_tune_clamp(tiara_tune_bytes(f, c) / 8, 262144, most);
     if (f->chunk_bytes > 0)
         bytes = f->chunk_bytes;
-    if (bytes > f->device.cell_bytes)
-        bytes = f->device.cell_bytes;
-    elems = bytes / blocks / c->elem_size;
-    return elems > 64 ? elems - elems % 64 : elems;
+    return tiara_tune_elems(f, c, bytes < most ? bytes : most);
 }
 
 static void choose_variant(const struct tiara_tune_facts *f, const struct tiara_tune_call *c,

@@ -6,6 +6,33 @@
 
 #include "tune/tune.h"
 
+/* Blocks of a vector; and its bytes, of all blocks. */
+static inline size_t tiara_tune_blocks(
+    const struct tiara_tune_facts *f, const struct tiara_tune_call *c)
+{
+    return c->coll == TIARA_COLL_ALLREDUCE ? 1 : (size_t)f->layout->nranks;
+}
+static inline size_t tiara_tune_bytes(
+    const struct tiara_tune_facts *f, const struct tiara_tune_call *c)
+{
+    return c->count * c->elem_size * tiara_tune_blocks(f, c);
+}
+/* Elements of a block in a chunk of @bytes: whole cache lines where it can be, so that chunks do
+ * not share one. */
+static inline size_t tiara_tune_elems(
+    const struct tiara_tune_facts *f, const struct tiara_tune_call *c, size_t bytes)
+{
+    size_t elems = bytes / tiara_tune_blocks(f, c) / c->elem_size;
+
+    return elems > 64 ? elems - elems % 64 : elems;
+}
+static inline size_t tiara_tune_clamp(size_t value, size_t least, size_t most)
+{
+    if (value < least)
+        value = least;
+    return value < most ? value : most;
+}
+
 /* Rank-ordered operands are needed, and the layout does not give them to the ordinary hierarchy. */
 bool tiara_tune_needs_strict_order(
     const struct tiara_tune_facts *f, const struct tiara_tune_call *c);
