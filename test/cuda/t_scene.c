@@ -230,7 +230,7 @@ static void actor_init(struct gpu_actor *a, struct gpu_scene *s)
 
     a->e.rank = a->rank;
     a->layout = l;
-    a->near = tiara_exchange_group(s->near[node], l->local_of[a->rank]);
+    a->node_group = tiara_exchange_group(s->node_groups[node], l->local_of[a->rank]);
     sockets_take(&a->sockets, &s->mesh, a->rank);
     for (int r = 0; r < l->nranks; r++)
         a->node_index[r] = l->node_of[r] == node ? l->local_of[r] : -1;
@@ -252,7 +252,7 @@ static int enter(int rank, const struct tiara_xport_group *group, void *arg)
     struct gpu_scene *s = arg;
     struct gpu_actor a = {.rank = rank, .all = *group};
     struct tiara_gpu_node_params params = {
-        .group = &a.near, .cell_bytes = s->cell_bytes, .spin_s = s->spin_s};
+        .group = &a.node_group, .cell_bytes = s->cell_bytes, .spin_s = s->spin_s};
     enum tiara_err err = TIARA_ERR_SYS;
     uint64_t live = tiara_alloc_live();
 
@@ -275,7 +275,7 @@ static int enter(int rank, const struct tiara_xport_group *group, void *arg)
     }
     sockets_leave(&a.sockets);
     EXPECT(&a.e, err != TIARA_OK || tiara_alloc_live() == live);
-    tiara_exchange_leave(s->near[a.layout->node_of[rank]], a.layout->local_of[rank]);
+    tiara_exchange_leave(s->node_groups[a.layout->node_of[rank]], a.layout->local_of[rank]);
     return a.e.failures;
 }
 
@@ -289,13 +289,13 @@ int gpu_scene_run(struct gpu_scene *s)
     sockets_mesh_make(&s->mesh, s->where.nranks);
     for (int n = 0; n < s->where.nnodes; n++) {
         bytes[n] = tiara_exchange_bytes(tiara_layout_local_size(&s->where, n));
-        s->near[n] =
+        s->node_groups[n] =
             mmap(NULL, bytes[n], PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        tiara_exchange_init(s->near[n], tiara_layout_local_size(&s->where, n));
+        tiara_exchange_init(s->node_groups[n], tiara_layout_local_size(&s->where, n));
     }
     failed = tiara_procs_run(s->where.nranks, enter, s);
     for (int n = 0; n < s->where.nnodes; n++)
-        munmap(s->near[n], bytes[n]);
+        munmap(s->node_groups[n], bytes[n]);
     sockets_mesh_close(&s->mesh);
     tiara_layout_fini(&s->where);
     return failed;

@@ -20,7 +20,7 @@ struct gpu_actor {
     struct tiara_expect e;
     int rank, device;
     const struct tiara_layout *layout;
-    struct tiara_xport_group all, near; /* of the job, and of the node */
+    struct tiara_xport_group all, node_group; /* of the job, and of the node */
     struct tiara_gpu_node *node;
     struct tiara_exec exec;
     struct tiara_wait wait;
@@ -43,7 +43,7 @@ struct gpu_scene {
     /* Filled by gpu_scene_run. */
     struct tiara_layout where;
     struct sockets_mesh mesh;
-    struct tiara_exchange *near[SOCKETS_MAX];
+    struct tiara_exchange *node_groups[SOCKETS_MAX];
 };
 
 /* A call. Elements are int32_t, or float with AVG. */

@@ -3,7 +3,7 @@
  */
 #include "test/harness/scene.h"
 #include "base/alloc.h"
-#include "test/harness/far.h"
+#include "test/harness/staged.h"
 #include "test/harness/test.h"
 #include "test/harness/threads.h"
 #include "test/harness/xport_inproc.h"
@@ -188,10 +188,10 @@ enum tiara_err tiara_actor_call(
         .type = TIARA_TYPE_I64,
         .oper = act->coll == TIARA_COLL_ALLGATHER ? -1 : TIARA_OPER_SUM};
 
-    call.stage_in = act->far_in && a->rank % 2 == 0;
-    call.stage_out = act->far_out && a->rank % 2 == 0;
-    call.in = call.stage_in ? tiara_far(in) : in;
-    call.out = call.stage_out ? tiara_far(out) : out;
+    call.stage_in = act->device_in && a->rank % 2 == 0;
+    call.stage_out = act->device_out && a->rank % 2 == 0;
+    call.in = call.stage_in ? tiara_test_device(in) : in;
+    call.out = call.stage_out ? tiara_test_device(out) : out;
     a->arena.call++;
     tiara_arena_begin(&a->arena, act->digest, &desc);
     if (!act->plan)
@@ -338,7 +338,7 @@ static void make_executors(struct tiara_actor *a)
         .net_obj = a->net,
         .getter = &tiara_xport_inproc,
         .getter_obj = a->arena.xport_obj,
-        .stage = &tiara_far_stage,
+        .stage = &tiara_test_stage,
         .stage_obj = a->stage,
         .mem = &tiara_mem_host,
         .wait = &a->arena.wait,
@@ -358,7 +358,7 @@ static int enter(int rank, const struct tiara_xport_group *group, void *arg)
     int failures = 1;
 
     a.net = tiara_alloc(1, tiara_xport_inproc.size);
-    a.stage = tiara_alloc(1, tiara_far_stage.size);
+    a.stage = tiara_alloc(1, tiara_test_stage.size);
     err = open_arena(&a, s);
     err = tiara_err_first(err, tiara_xport_inproc.open(a.net, group, 0));
     err = tiara_err_first(err, make_tables(&a));
@@ -372,7 +372,7 @@ static int enter(int rank, const struct tiara_xport_group *group, void *arg)
     tiara_arena_close(&a.arena);
     tiara_free(a.leaders);
     tiara_free(a.node_index);
-    tiara_far_stage.close(a.stage);
+    tiara_test_stage.close(a.stage);
     tiara_free(a.stage);
     tiara_free(a.net);
     return failures + a.wrong;

@@ -38,7 +38,8 @@ struct tiara_act {
     size_t chunk_elems;
     int slots;
     bool in_place; /* not for REDUCE_SCATTER */
-    bool far_in, far_out; /* in far memory (far.h), on ranks of even number; alike when in place */
+    bool device_in,
+        device_out; /* in device memory (staged.h), on ranks of even number; alike when in place */
     uint32_t digest;
 };
 

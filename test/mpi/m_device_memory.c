@@ -127,12 +127,12 @@ static void use_buffers(int n, size_t elems)
 
 START_TEST(test_device_buffers_by_the_thousand_leave_nothing)
 {
-    int small = mt_sweep() > 0 ? 9500 : 900, mapped = mt_sweep() > 0 ? 400 : 80;
+    int nshort = mt_sweep() > 0 ? 9500 : 900, nmapped = mt_sweep() > 0 ? 400 : 80;
     use_buffers(100, 0);
     use_buffers(70, 270000);
     int descriptors = tiara_test_count_entries("/proc/self/fd", ""), mappings = count_mappings();
-    use_buffers(small, 0);
-    use_buffers(mapped, 270000);
+    use_buffers(nshort, 0);
+    use_buffers(nmapped, 270000);
     mt_check(tiara_test_count_entries("/proc/self/fd", "") <= descriptors + 4,
         "%d open files, then %d", descriptors, tiara_test_count_entries("/proc/self/fd", ""));
     mt_check(count_mappings() <= mappings + 40, "%d mappings, then %d", mappings, count_mappings());

@@ -97,19 +97,19 @@ START_TEST(test_exec_staged_buffers_compute)
     enum tiara_coll coll = (enum tiara_coll)(_i % 3);
 
     for (size_t l = 0; l < sizeof(some) / sizeof(some[0]); l++) {
-        for (int far = 1; far <= 4; far++) {
+        for (int where = 1; where <= 4; where++) {
             struct test_case t = {.algo = algo, .opts = {.coll = coll}};
             struct tiara_layout layout;
 
             ck_assert_int_eq(tiara_layout_parse(&layout, some[l], 0, NULL, 0), TIARA_OK);
             t.act = (struct tiara_act){.coll = coll,
-                .in_place = far == 4,
-                .far_in = far != 2,
-                .far_out = far != 1,
+                .in_place = where == 4,
+                .device_in = where != 2,
+                .device_out = where != 1,
                 .digest = 99};
             if ((algo->colls & (1u << coll)) &&
                 !(algo->flags & TIARA_ALGO_NODE && layout.nnodes > 1) &&
-                !(far == 4 && coll == TIARA_COLL_REDUCE_SCATTER))
+                !(where == 4 && coll == TIARA_COLL_REDUCE_SCATTER))
                 run_counts(some[l], layout.nranks, &t);
             tiara_layout_fini(&layout);
         }
