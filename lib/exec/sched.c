@@ -31,9 +31,10 @@ static void start_next(struct tiara_sched *s, int slot)
     s->ops->start(s, &part);
 }
 
-bool tiara_sched_advance(void *arg, struct tiara_wait_on *on)
+/* One try of every chunk in flight, oldest first. True when something moved, failed, or all is
+ * over. */
+static bool advance(struct tiara_sched *s, struct tiara_wait_on *on)
 {
-    struct tiara_sched *s = arg;
     size_t end = s->oldest + (size_t)s->window;
     int slot = s->slot;
     bool moved = false;
@@ -62,17 +63,8 @@ bool tiara_sched_advance(void *arg, struct tiara_wait_on *on)
 bool tiara_sched_poll(struct tiara_sched *s, struct tiara_wait_on *on, bool *moved_out)
 {
     *on = (struct tiara_wait_on){0};
-    *moved_out = !is_over(s) && tiara_sched_advance(s, on);
+    *moved_out = !is_over(s) && advance(s, on);
     return is_over(s);
-}
-
-enum tiara_err tiara_sched_run(struct tiara_sched *s)
-{
-    enum tiara_err err = TIARA_OK;
-
-    while (err == TIARA_OK && !is_over(s))
-        err = tiara_wait(s->x->wait, tiara_sched_advance, s);
-    return tiara_err_first(err, s->err);
 }
 
 void tiara_sched_drain(struct tiara_sched *s)

@@ -45,15 +45,10 @@ struct tiara_sched {
 };
 
 /*
- * One try of every chunk in flight, oldest first: the condition of a wait (tiara_ready_fn), with
- * the scheduler as @arg. True when something moved, failed, or all is over.
+ * Tries every chunk in flight, oldest first. True when the call is over, well or with sched->err.
+ * *moved_out: something was done, and there may be more to do; else @on is what is waited for.
  */
-bool tiara_sched_advance(void *arg, struct tiara_wait_on *on);
-/* The same, for a caller that does not wait. True when the call is over, well or with sched->err.
- * *moved_out: something was done, and there may be more to do; else @on is what is waited for. */
 bool tiara_sched_poll(struct tiara_sched *s, struct tiara_wait_on *on, bool *moved_out);
-/* Waits in x->wait until the call is over. Errors: those of the wait and of the chunks. */
-TIARA_MUST_USE enum tiara_err tiara_sched_run(struct tiara_sched *s);
 /* After an error: drains all chunks in flight. */
 void tiara_sched_drain(struct tiara_sched *s);
 
