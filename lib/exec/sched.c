@@ -11,11 +11,6 @@ static int slot_after(const struct tiara_sched *s, int slot)
     return slot + 1 == s->nslots ? 0 : slot + 1;
 }
 
-static bool is_over(const struct tiara_sched *s)
-{
-    return s->err != TIARA_OK || s->oldest == s->nchunks;
-}
-
 static void start_next(struct tiara_sched *s, int slot)
 {
     const struct tiara_exec_call *call = s->call;
@@ -31,24 +26,21 @@ static void start_next(struct tiara_sched *s, int slot)
     s->ops->start(s, &part);
 }
 
-/* One try of every chunk in flight, oldest first. True when something moved, failed, or all is
- * over. */
-static bool advance(struct tiara_sched *s, struct tiara_wait_on *on)
+bool tiara_sched_poll(struct tiara_sched *s, struct tiara_wait_on *on, bool *moved_out)
 {
     size_t end = s->oldest + (size_t)s->window;
     int slot = s->slot;
-    bool moved = false;
 
+    *on = (struct tiara_wait_on){0};
+    *moved_out = false;
     s->has_no_word = false;
-    for (size_t i = s->oldest; i < end && i < s->nchunks; i++) {
+    for (size_t i = s->oldest; i < end && i < s->nchunks && s->err == TIARA_OK; i++) {
         if (i == s->next) {
             start_next(s, slot);
-            moved = true;
+            *moved_out = true;
         }
         if (s->err == TIARA_OK && s->busy[slot])
-            moved |= s->ops->step(s, slot, on);
-        if (s->err != TIARA_OK)
-            return true;
+            *moved_out |= s->ops->step(s, slot, on);
         slot = slot_after(s, slot);
     }
     while (s->oldest < s->next && !s->busy[s->slot]) {
@@ -57,14 +49,7 @@ static bool advance(struct tiara_sched *s, struct tiara_wait_on *on)
     }
     if (s->has_no_word)
         on->word = NULL;
-    return moved || s->oldest == s->nchunks;
-}
-
-bool tiara_sched_poll(struct tiara_sched *s, struct tiara_wait_on *on, bool *moved_out)
-{
-    *on = (struct tiara_wait_on){0};
-    *moved_out = !is_over(s) && advance(s, on);
-    return is_over(s);
+    return s->err != TIARA_OK || s->oldest == s->nchunks;
 }
 
 void tiara_sched_drain(struct tiara_sched *s)

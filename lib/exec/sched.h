@@ -45,8 +45,9 @@ struct tiara_sched {
 };
 
 /*
- * Tries every chunk in flight, oldest first. True when the call is over, well or with sched->err.
- * *moved_out: something was done, and there may be more to do; else @on is what is waited for.
+ * One try of every chunk in flight, oldest first. True when the call is over, well or with
+ * sched->err. *moved_out: something was done, and there may be more to do; else @on is what is
+ * waited for.
  */
 bool tiara_sched_poll(struct tiara_sched *s, struct tiara_wait_on *on, bool *moved_out);
 /* After an error: drains all chunks in flight. */
