@@ -11,40 +11,26 @@
 #include "tiara.h"
 #include "tiara_cuda.h"
 
-/* ---- what the calls share ---- */
-
-/* A call without a state: one rank had no memory for it, and all pass this call on. */
-static int run_stateless(MPI_Comm comm, int rc, enum tiara_coll coll, const struct tiara_args *args)
-{
-    struct tiara_call call;
-
-    if (rc != MPI_SUCCESS)
-        return rc;
-    tiara_describe_raw(&call, coll, args);
-    if (coll != TIARA_COLL_ALLGATHER && !tiara_elem_native(args->type, args->op, &call.elem))
-        rc = tiara_describe_bad_handles(args->type, args->op, &call.elem);
-    return rc == MPI_SUCCESS ? tiara_below_run(comm, NULL, &call)
-                             : tiara_below_raise_code(comm, rc);
-}
-
-/* @rc: of its description. Nothing is to be done for no data, but by MPI, where it judges. */
-static int run(struct tiara_comm *c, struct tiara_description *d, int rc)
-{
-    if (rc == MPI_SUCCESS && (d->call.count > 0 || c->inter))
-        rc = tiara_run(c, &d->call, d->err);
-    tiara_describe_end(d);
-    return rc;
-}
-
-static int reduce(enum tiara_coll coll, const struct tiara_args *args, MPI_Comm comm)
+/* @stream: where it is to run; NULL: here. Without data nothing is to be done, but by MPI, where it
+ * judges. */
+static int run(
+    enum tiara_coll coll, const struct tiara_args *args, MPI_Comm comm, struct CUstream_st **stream)
 {
     struct tiara_description d;
     int rc;
     struct tiara_comm *c = tiara_process_get(comm, &rc);
 
-    if (!c)
-        return run_stateless(comm, rc, coll, args);
-    return run(c, &d, tiara_describe_reduction(&d, c, coll, args));
+    if (rc != MPI_SUCCESS)
+        return rc;
+    rc = tiara_describe(&d, comm, c, coll, args);
+    if (rc == MPI_SUCCESS && !c)
+        rc = tiara_below_run(comm, NULL, &d.call);
+    else if (rc == MPI_SUCCESS && (d.call.count > 0 || c->inter))
+        /* What this rank alone cannot do is said where all other calls say it. */
+        rc = stream && !c->inter && d.err == TIARA_OK ? tiara_stream_run(c, &d.call, *stream)
+                                                      : tiara_run(c, &d.call, d.err);
+    tiara_describe_end(&d);
+    return rc;
 }
 
 /* ---- all-reduce ---- */
@@ -78,7 +64,7 @@ static inline int allreduce(const void *sendbuf, void *recvbuf, MPI_Count count,
     if (__builtin_expect(rc != -1, 1))
         return rc;
     args = (struct tiara_args){sendbuf, recvbuf, count, type, op, 0, MPI_DATATYPE_NULL};
-    return reduce(TIARA_COLL_ALLREDUCE, &args, comm);
+    return run(TIARA_COLL_ALLREDUCE, &args, comm, NULL);
 }
 
 int TIARA_Allreduce_c(const void *sendbuf, void *recvbuf, MPI_Count count, MPI_Datatype datatype,
@@ -100,7 +86,7 @@ int TIARA_Reduce_scatter_block(const void *sendbuf, void *recvbuf, int recvcount
 {
     struct tiara_args args = {sendbuf, recvbuf, recvcount, datatype, op, 0, MPI_DATATYPE_NULL};
 
-    return reduce(TIARA_COLL_REDUCE_SCATTER, &args, comm);
+    return run(TIARA_COLL_REDUCE_SCATTER, &args, comm, NULL);
 }
 
 int TIARA_Allgather(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf,
@@ -108,41 +94,18 @@ int TIARA_Allgather(const void *sendbuf, int sendcount, MPI_Datatype sendtype, v
 {
     struct tiara_args args = {
         sendbuf, recvbuf, recvcount, recvtype, MPI_OP_NULL, sendcount, sendtype};
-    struct tiara_description d;
-    int rc;
-    struct tiara_comm *c = tiara_process_get(comm, &rc);
 
-    if (!c)
-        return run_stateless(comm, rc, TIARA_COLL_ALLGATHER, &args);
-    return run(c, &d, tiara_describe_allgather(&d, c, &args));
+    return run(TIARA_COLL_ALLGATHER, &args, comm, NULL);
 }
 
 /* ---- on streams ---- */
-
-/* Wrong arguments, calls without data, and those of a process without CUDA are judged where all
- * others are. */
-static int reduce_on_stream(struct tiara_comm *c, const struct tiara_args *args, void *stream)
-{
-    struct tiara_description d;
-    int rc = tiara_describe_reduction(&d, c, TIARA_COLL_ALLREDUCE, args);
-
-    if (rc != MPI_SUCCESS || d.call.count == 0 || c->inter || d.err != TIARA_OK)
-        return run(c, &d, rc);
-    rc = tiara_stream_run(c, &d.call, stream);
-    tiara_describe_end(&d);
-    return rc;
-}
 
 int TIARA_Allreduce_on_stream(const void *sendbuf, void *recvbuf, MPI_Count count,
     MPI_Datatype datatype, MPI_Op op, MPI_Comm comm, struct CUstream_st *stream)
 {
     struct tiara_args args = {sendbuf, recvbuf, count, datatype, op, 0, MPI_DATATYPE_NULL};
-    int rc;
-    struct tiara_comm *c = tiara_process_get(comm, &rc);
 
-    if (!c)
-        return run_stateless(comm, rc, TIARA_COLL_ALLREDUCE, &args);
-    return reduce_on_stream(c, &args, stream);
+    return run(TIARA_COLL_ALLREDUCE, &args, comm, &stream);
 }
 
 int TIARA_Comm_synchronize(MPI_Comm comm)
@@ -152,8 +115,6 @@ int TIARA_Comm_synchronize(MPI_Comm comm)
 
     return c ? tiara_stream_synchronize(c) : rc;
 }
-
-/* ---- the rest ---- */
 
 int TIARA_Comm_prepare(MPI_Comm comm)
 {

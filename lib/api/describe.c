@@ -20,50 +20,24 @@ int tiara_describe_bad_handles(MPI_Datatype type, MPI_Op op, const struct tiara_
     return MPI_SUCCESS;
 }
 
-void tiara_describe_raw(
-    struct tiara_call *call, enum tiara_coll coll, const struct tiara_args *args)
-{
-    *call = (struct tiara_call){.coll = coll,
-        .elem = {.type = -1, .oper = -1, .size = 1},
-        .out = args->recvbuf,
-        .count = (size_t)args->count,
-        .ordinal = -1};
-    call->args = *args;
-    call->in = args->sendbuf == MPI_IN_PLACE ? args->recvbuf : args->sendbuf;
-}
-
-static void begin(struct tiara_description *d, enum tiara_coll coll, const struct tiara_args *args)
-{
-    d->combiner.scratch = NULL; /* nothing to give back */
-    d->err = TIARA_OK;
-    tiara_describe_raw(&d->call, coll, args);
-}
-
-int tiara_describe_reduction(struct tiara_description *d, struct tiara_comm *c,
-    enum tiara_coll coll, const struct tiara_args *args)
+/* @judged: by Tiara, else counts and buffers are MPI's to judge. */
+static int describe_reduction(struct tiara_description *d, MPI_Comm comm, bool judged)
 {
     struct tiara_call *call = &d->call;
-    bool native;
-    int rc;
+    const struct tiara_args *args = &call->args;
+    bool native = tiara_elem_native(args->type, args->op, &call->elem);
+    int rc = tiara_describe_bad_handles(args->type, args->op, native ? NULL : &call->elem);
 
-    begin(d, coll, args);
-    native = tiara_elem_native(args->type, args->op, &call->elem);
-    if (args->count < 0 && !c->inter)
-        return tiara_below_raise_code(c->comm, MPI_ERR_COUNT);
-    rc = tiara_describe_bad_handles(args->type, args->op, native ? NULL : &call->elem);
+    if (judged && args->count < 0)
+        rc = MPI_ERR_COUNT;
     if (rc != MPI_SUCCESS)
-        return tiara_below_raise_code(c->comm, rc);
-    if (c->inter)
-        return MPI_SUCCESS;
-    if (!native) {
-        rc = tiara_below_judge(c->comm, args->type, args->op);
-        if (rc != MPI_SUCCESS)
-            return rc;
-    }
-    if (args->count == 0)
-        return MPI_SUCCESS;
+        return tiara_below_raise_code(comm, rc);
+    if (judged && !native)
+        rc = tiara_below_judge(comm, args->type, args->op);
+    if (rc != MPI_SUCCESS || !judged || args->count == 0)
+        return rc;
     if (tiara_describe_bad_buffers(args->sendbuf, args->recvbuf, native))
-        return tiara_below_raise_code(c->comm, MPI_ERR_BUFFER);
+        return tiara_below_raise_code(comm, MPI_ERR_BUFFER);
     if (!native)
         d->err = tiara_elem_other(args->type, args->op, &call->elem, &d->combiner);
     call->packed_in = call->packed_out = call->elem.packed;
@@ -100,19 +74,17 @@ static int judge_sides(const struct tiara_call *call)
  * types, so that whether a type has holes must not decide about the path: only the number of bytes,
  * which is equal on all ranks, does.
  */
-int tiara_describe_allgather(
-    struct tiara_description *d, struct tiara_comm *c, const struct tiara_args *args)
+static int describe_allgather(struct tiara_call *call, struct tiara_comm *c)
 {
+    const struct tiara_args *args = &call->args;
     bool in_place = args->sendbuf == MPI_IN_PLACE;
-    struct tiara_call *call = &d->call;
     struct tiara_elem send, recv;
     enum tiara_err err;
     int rc;
 
-    begin(d, TIARA_COLL_ALLGATHER, args);
-    if (!c->inter && (args->count < 0 || (!in_place && args->send_count < 0)))
+    if (c && !c->inter && (args->count < 0 || (!in_place && args->send_count < 0)))
         return tiara_below_raise_code(c->comm, MPI_ERR_COUNT);
-    if (!tiara_comm_serves(c))
+    if (!c || !tiara_comm_serves(c))
         return MPI_SUCCESS;
     rc = judge_types(c->comm, args, in_place);
     if (rc != MPI_SUCCESS)
@@ -127,10 +99,24 @@ int tiara_describe_allgather(
     call->packed_in = !in_place && send.packed;
     call->packed_out = recv.packed;
     call->count = (size_t)args->count * recv.size;
-    if (call->count == 0)
-        return MPI_SUCCESS;
-    rc = judge_sides(call);
+    rc = call->count == 0 ? MPI_SUCCESS : judge_sides(call);
     return rc == MPI_SUCCESS ? rc : tiara_below_raise_code(c->comm, rc);
+}
+
+int tiara_describe(struct tiara_description *d, MPI_Comm comm, struct tiara_comm *c,
+    enum tiara_coll coll, const struct tiara_args *args)
+{
+    d->combiner.scratch = NULL; /* nothing to give back */
+    d->err = TIARA_OK;
+    d->call = (struct tiara_call){.coll = coll,
+        .args = *args,
+        .elem = {.type = -1, .oper = -1, .size = 1},
+        .in = args->sendbuf == MPI_IN_PLACE ? args->recvbuf : args->sendbuf,
+        .out = args->recvbuf,
+        .count = (size_t)args->count,
+        .ordinal = -1};
+    return coll == TIARA_COLL_ALLGATHER ? describe_allgather(&d->call, c)
+                                        : describe_reduction(d, comm, c && !c->inter);
 }
 
 void tiara_describe_end(struct tiara_description *d)

@@ -15,19 +15,14 @@ struct tiara_description {
 };
 
 /*
- * Describes a reduction (ALLREDUCE, REDUCE_SCATTER) on @c. Returns MPI_SUCCESS, and then
- * call.count is what is to be done: 0: nothing. Or the error that was raised. MPI judges counts
- * and buffers of intercommunicators. Given back with tiara_describe_end, whatever was returned.
+ * Describes a call on @comm, whose state is @c. Returns MPI_SUCCESS, and then call.count is what is
+ * to be done: 0: nothing. Or the error that was raised. MPI judges counts and buffers of
+ * intercommunicators, and where there is no state (@c is NULL). Given back with tiara_describe_end,
+ * whatever was returned.
  */
-int tiara_describe_reduction(struct tiara_description *d, struct tiara_comm *c,
+int tiara_describe(struct tiara_description *d, MPI_Comm comm, struct tiara_comm *c,
     enum tiara_coll coll, const struct tiara_args *args);
-/* The same for an all-gather. */
-int tiara_describe_allgather(
-    struct tiara_description *d, struct tiara_comm *c, const struct tiara_args *args);
 void tiara_describe_end(struct tiara_description *d);
-/* A call that goes to the MPI below as it is. */
-void tiara_describe_raw(
-    struct tiara_call *call_out, enum tiara_coll coll, const struct tiara_args *args);
 
 /* Null, aliased or misplaced buffers of a call with data. Absolute addresses (MPI_BOTTOM) are for
  * derived types. */
