@@ -12,16 +12,15 @@
  * describe the same elements by different types. So are those on intercommunicators, which are the
  * MPI's, and on communicators of one rank.
  */
+#include "api/describe.h"
+#include "api/process.h"
 #include "api/scratch.h"
 #include "base/log.h"
-#include "api/process.h"
 #include "call/below.h"
 #include "call/bounce.h"
-#include "call/call.h"
 #include "call/proxy.h"
 #include "call/stage.h"
 #include "tiara.h"
-#include <pthread.h>
 #include <string.h>
 
 /*
@@ -68,15 +67,6 @@ static int reduce_one(const struct multi *m, int i)
     return TIARA_Allreduce(sendbuf_of(m, i), m->recvbufs[i], m->counts[i], m->type, m->op, m->comm);
 }
 
-static int reduce_each(const struct multi *m)
-{
-    int rc = MPI_SUCCESS;
-
-    for (int i = 0; i < m->n && rc == MPI_SUCCESS; i++)
-        rc = reduce_one(m, i);
-    return rc;
-}
-
 /* ---- packing ---- */
 
 /* The buffers [first, end) that are packed, and what they come to. */
@@ -108,40 +98,24 @@ static struct batch batch_from(const struct multi *m, int first)
     return b;
 }
 
-static enum tiara_err copy(
-    struct tiara_comm *c, void *dst, const void *src, size_t bytes, bool to_user)
+/* Copies the members of @b into @dense, or, as results, out of it. */
+static enum tiara_err copy_members(
+    const struct multi *m, const struct batch *b, char *dense, bool out)
 {
-    if (c->device.possible && !tiara_bounce_is_host(to_user ? dst : src))
-        return tiara_stage_copy(c, dst, src, bytes, to_user);
-    memcpy(dst, src, bytes);
-    return TIARA_OK;
-}
-
-static enum tiara_err pack(const struct multi *m, const struct batch *b, char *dense)
-{
-    /* The pinned memory that copies go through may be in use by a call in a stream. */
-    enum tiara_err err = m->c->device.possible ? tiara_proxy_drain(m->c) : TIARA_OK;
-
-    for (int i = b->first; i < b->end && err == TIARA_OK; i++) {
-        const void *from = sendbuf_of(m, i);
-
-        if (!is_packed(m, i))
-            continue;
-        err =
-            copy(m->c, dense, from == MPI_IN_PLACE ? m->recvbufs[i] : from, bytes_of(m, i), false);
-        dense += bytes_of(m, i);
-    }
-    return err;
-}
-
-static enum tiara_err unpack(const struct multi *m, const struct batch *b, const char *dense)
-{
+    struct tiara_comm *c = m->c;
     enum tiara_err err = TIARA_OK;
 
     for (int i = b->first; i < b->end && err == TIARA_OK; i++) {
+        const void *from = sendbuf_of(m, i);
+        void *user = out || from == MPI_IN_PLACE ? m->recvbufs[i] : (void *)(uintptr_t)from;
+        void *dst = out ? user : dense, *src = out ? dense : user;
+
         if (!is_packed(m, i))
             continue;
-        err = copy(m->c, m->recvbufs[i], dense, bytes_of(m, i), true);
+        if (c->device.possible && !tiara_bounce_is_host(user))
+            err = tiara_stage_copy(c, dst, src, bytes_of(m, i), out);
+        else
+            memcpy(dst, src, bytes_of(m, i));
         dense += bytes_of(m, i);
     }
     return err;
@@ -155,15 +129,20 @@ static int reduce_batch(const struct multi *m, const struct batch *b, char *in, 
 {
     struct tiara_call call = {
         .coll = TIARA_COLL_ALLREDUCE, .count = b->bytes / m->elem.size, .elem = m->elem};
-    enum tiara_err err = in && out ? pack(m, b, in) : TIARA_ERR_NOMEM;
+    enum tiara_err err = in && out ? TIARA_OK : TIARA_ERR_NOMEM;
     int rc;
 
+    /* The pinned memory that copies go through may be in use by a call in a stream. */
+    if (err == TIARA_OK && m->c->device.possible)
+        err = tiara_proxy_drain(m->c);
+    if (err == TIARA_OK)
+        err = copy_members(m, b, in, false);
     if (err != TIARA_OK) {
         tiara_proxy_rest(m->c);
-        return tiara_below_raise(m->c->comm, tiara_call_leave(m->c, &call, err));
+        return tiara_below_raise(m->comm, tiara_call_leave(m->c, &call, err));
     }
     rc = TIARA_Allreduce_c(in, out, (MPI_Count)call.count, m->type, m->op, m->comm);
-    return rc == MPI_SUCCESS ? tiara_below_raise(m->c->comm, unpack(m, b, out)) : rc;
+    return rc == MPI_SUCCESS ? tiara_below_raise(m->comm, copy_members(m, b, out, true)) : rc;
 }
 
 static int reduce_batches(const struct multi *m, char *in, char *out)
@@ -182,19 +161,14 @@ static int reduce_batches(const struct multi *m, char *in, char *out)
     return rc;
 }
 
-/* Bytes of the largest batch that is packed. */
+/* Bytes that hold any batch. */
 static size_t most_packed(const struct multi *m)
 {
-    size_t most = 0;
+    size_t sum = 0;
 
-    for (int i = 0; i < m->n;) {
-        struct batch b = batch_from(m, i);
-
-        if (b.members > 1 && b.bytes > most)
-            most = b.bytes;
-        i = b.end;
-    }
-    return most;
+    for (int i = 0; i < m->n && sum < m->packed_max; i++)
+        sum += is_packed(m, i) ? bytes_of(m, i) : 0;
+    return sum < m->packed_max ? sum : m->packed_max;
 }
 
 static int reduce_packed(const struct multi *m)
@@ -214,35 +188,34 @@ static int reduce_packed(const struct multi *m)
 
 /* ---- arguments ---- */
 
-static bool has_bad_count(const struct multi *m)
+static int judge_counts(const struct multi *m)
 {
     if (m->n < 0 || (m->n > 0 && !m->counts)) {
         tiara_error("TIARA_Allreduce_multi: n is %d%s", m->n, m->n > 0 ? ", counts is null" : "");
-        return true;
+        return MPI_ERR_COUNT;
     }
     for (int i = 0; i < m->n; i++)
         if (m->counts[i] < 0) {
             tiara_error("TIARA_Allreduce_multi: counts[%d] is %d", i, m->counts[i]);
-            return true;
+            return MPI_ERR_COUNT;
         }
-    return false;
+    return MPI_SUCCESS;
 }
 
 /* Of a call with a native element. */
-static bool has_bad_buffer(const struct multi *m)
+static int judge_buffers(const struct multi *m)
 {
     for (int i = 0; i < m->n; i++) {
-        const void *send = m->counts[i] > 0 ? sendbuf_of(m, i) : NULL;
+        const void *send = sendbuf_of(m, i), *recv = m->recvbufs[i];
 
-        if (m->counts[i] > 0 && (!send || !m->recvbufs[i] || send == m->recvbufs[i] ||
-                                    m->recvbufs[i] == MPI_IN_PLACE)) {
+        if (m->counts[i] > 0 && tiara_describe_bad_buffers(send, recv, true)) {
             tiara_error("TIARA_Allreduce_multi: sendbufs[%d] is %p and recvbufs[%d] is %p, with "
                         "%d elements",
-                i, send, i, m->recvbufs[i], m->counts[i]);
-            return true;
+                i, send, i, recv, m->counts[i]);
+            return MPI_ERR_BUFFER;
         }
     }
-    return false;
+    return MPI_SUCCESS;
 }
 
 /*
@@ -267,26 +240,18 @@ static bool packs_much(const struct multi *m)
     return true;
 }
 
-static int check_and_reduce(struct multi *m, const void *sendbufs)
+/* The error class of what is wrong, or MPI_SUCCESS. */
+static int judge(const struct multi *m, const void *sendbufs, bool packs)
 {
-    bool native = tiara_elem_native(m->type, m->op, &m->elem);
+    int rc = judge_counts(m);
 
-    if (has_bad_count(m))
-        return tiara_below_raise_code(m->comm, MPI_ERR_COUNT);
-    if (m->type == MPI_DATATYPE_NULL)
-        return tiara_below_raise_code(m->comm, MPI_ERR_TYPE);
-    if (m->op == MPI_OP_NULL)
-        return tiara_below_raise_code(m->comm, MPI_ERR_OP);
-    if (m->n > 0 && (!sendbufs || !m->recvbufs)) {
+    if (rc == MPI_SUCCESS)
+        rc = tiara_describe_bad_handles(m->type, m->op, NULL);
+    if (rc == MPI_SUCCESS && m->n > 0 && (!sendbufs || !m->recvbufs)) {
         tiara_error("TIARA_Allreduce_multi: %s is null", sendbufs ? "recvbufs" : "sendbufs");
-        return tiara_below_raise_code(m->comm, MPI_ERR_BUFFER);
+        return MPI_ERR_BUFFER;
     }
-    if (!native || !m->c || m->c->inter)
-        return reduce_each(m);
-    if (has_bad_buffer(m))
-        return tiara_below_raise_code(m->comm, MPI_ERR_BUFFER);
-    m->packed_max = packs_much(m) ? PACKED_BYTES : SCRATCH_BYTES;
-    return m->c->size == 1 ? reduce_each(m) : reduce_packed(m);
+    return rc == MPI_SUCCESS && packs ? judge_buffers(m) : rc;
 }
 
 int TIARA_Allreduce_multi(int n, const void *const *sendbufs, void *const *recvbufs,
@@ -302,6 +267,18 @@ int TIARA_Allreduce_multi(int n, const void *const *sendbufs, void *const *recvb
         .counts = counts,
         .type = datatype,
         .op = op};
+    bool packs = tiara_elem_native(datatype, op, &m.elem) && m.c && !m.c->inter;
 
-    return rc == MPI_SUCCESS ? check_and_reduce(&m, sendbufs) : rc;
+    if (rc != MPI_SUCCESS)
+        return rc;
+    rc = judge(&m, sendbufs, packs);
+    if (rc != MPI_SUCCESS)
+        return tiara_below_raise_code(comm, rc);
+    if (packs && m.c->size > 1) {
+        m.packed_max = packs_much(&m) ? PACKED_BYTES : SCRATCH_BYTES;
+        return reduce_packed(&m);
+    }
+    for (int i = 0; i < n && rc == MPI_SUCCESS; i++)
+        rc = reduce_one(&m, i);
+    return rc;
 }
