@@ -10,7 +10,7 @@
 #include "call/stage.h"
 #include "call/way.h"
 #include "comm/watch.h"
-#include "elem/pack.h"
+#include "elem/elem_mpi.h"
 #include <limits.h>
 #include <string.h>
 
@@ -181,8 +181,8 @@ static enum tiara_err pack(const struct side *s, char *dense, bool unpack)
     MPI_Aint lb, extent;
 
     if (PMPI_Type_get_extent(s->type, &lb, &extent) != MPI_SUCCESS ||
-        tiara_pack((const char *)s->user + (MPI_Aint)s->first * extent, extent, s->size, s->elems,
-            s->type, dense + s->first * s->size, unpack) != MPI_SUCCESS)
+        tiara_elem_pack((const char *)s->user + (MPI_Aint)s->first * extent, extent, s->size,
+            s->elems, s->type, dense + s->first * s->size, unpack) != MPI_SUCCESS)
         return TIARA_ERR_MPI;
     return TIARA_OK;
 }

@@ -1,19 +1,13 @@
 /*
- * From MPI's handles to elements and operators, without calling MPI.
- *
- * Predefined handles never change, so one table found by hashing serves all calls. What a handle is
- * worth (a long of 4 or 8 bytes) is decided by the compiler that compiles this.
+ * From MPI's handles to elements and operators, without calling MPI: predefined handles never
+ * change, so one table, filled once and found by hashing, serves all calls.
  */
 #include "elem/elem.h"
 #include "base/env.h"
 #include "base/log.h"
 #include "tiara.h"
-#include <limits.h>
 #include <pthread.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <wchar.h>
 
 #define SLOTS 256
 
@@ -70,56 +64,42 @@ static void add_type(MPI_Datatype handle, int type, bool logical)
     types[at] = (struct type_slot){handle, type + 1, logical};
 }
 
-/* What @handle is worth: the type of its class and size, if there is one. */
-static void add(MPI_Datatype handle, enum tiara_class class, size_t size, bool logical)
-{
-    for (int t = 0; t < TIARA_NTYPE && handle != MPI_DATATYPE_NULL; t++)
-        if (tiara_type_class((enum tiara_type)t) == class &&
-            tiara_type_size((enum tiara_type)t) == size)
-            add_type(handle, t, logical);
-}
+/* What MPI calls types of each class. What an MPI lacks is null, and so is the rest of a row. */
+static const struct {
+    enum tiara_class class;
+    bool logical;
+    MPI_Datatype handles[12];
+} named[] = {
+    {TIARA_CLASS_INT, true,
+        {MPI_SIGNED_CHAR, MPI_SHORT, MPI_INT, MPI_LONG, MPI_LONG_LONG_INT, MPI_INT8_T, MPI_INT16_T,
+            MPI_INT32_T, MPI_INT64_T}},
+    {TIARA_CLASS_UINT, true,
+        {MPI_UNSIGNED_CHAR, MPI_UNSIGNED_SHORT, MPI_UNSIGNED, MPI_UNSIGNED_LONG,
+            MPI_UNSIGNED_LONG_LONG, MPI_UINT8_T, MPI_UINT16_T, MPI_UINT32_T, MPI_UINT64_T}},
+    {TIARA_CLASS_REAL, true, {MPI_FLOAT, MPI_DOUBLE}},
+    {TIARA_CLASS_LONG, true, {MPI_LONG_DOUBLE}},
+    {TIARA_CLASS_BOOL, true, {MPI_C_BOOL, MPI_CXX_BOOL}},
+    {TIARA_CLASS_COMPLEX, true,
+        {MPI_C_FLOAT_COMPLEX, MPI_C_DOUBLE_COMPLEX, MPI_CXX_FLOAT_COMPLEX, MPI_CXX_DOUBLE_COMPLEX}},
+    {TIARA_CLASS_INT, false,
+        {MPI_AINT, MPI_OFFSET, MPI_COUNT, MPI_INTEGER, MPI_INTEGER1, MPI_INTEGER2, MPI_INTEGER4,
+            MPI_INTEGER8}},
+    {TIARA_CLASS_REAL, false, {MPI_REAL, MPI_REAL4, MPI_REAL8, MPI_DOUBLE_PRECISION}},
+    {TIARA_CLASS_COMPLEX, false, {MPI_COMPLEX, MPI_DOUBLE_COMPLEX}},
+};
 
-static void add_c_types(void)
-{
-    add(MPI_SIGNED_CHAR, TIARA_CLASS_INT, 1, true);
-    add(MPI_UNSIGNED_CHAR, TIARA_CLASS_UINT, 1, true);
-    add(MPI_SHORT, TIARA_CLASS_INT, sizeof(short), true);
-    add(MPI_UNSIGNED_SHORT, TIARA_CLASS_UINT, sizeof(short), true);
-    add(MPI_INT, TIARA_CLASS_INT, sizeof(int), true);
-    add(MPI_UNSIGNED, TIARA_CLASS_UINT, sizeof(int), true);
-    add(MPI_LONG, TIARA_CLASS_INT, sizeof(long), true);
-    add(MPI_UNSIGNED_LONG, TIARA_CLASS_UINT, sizeof(long), true);
-    add(MPI_LONG_LONG_INT, TIARA_CLASS_INT, sizeof(long long), true);
-    add(MPI_UNSIGNED_LONG_LONG, TIARA_CLASS_UINT, sizeof(long long), true);
-    add(MPI_INT8_T, TIARA_CLASS_INT, 1, true);
-    add(MPI_UINT8_T, TIARA_CLASS_UINT, 1, true);
-    add(MPI_INT16_T, TIARA_CLASS_INT, 2, true);
-    add(MPI_UINT16_T, TIARA_CLASS_UINT, 2, true);
-    add(MPI_INT32_T, TIARA_CLASS_INT, 4, true);
-    add(MPI_UINT32_T, TIARA_CLASS_UINT, 4, true);
-    add(MPI_INT64_T, TIARA_CLASS_INT, 8, true);
-    add(MPI_UINT64_T, TIARA_CLASS_UINT, 8, true);
-    add(MPI_FLOAT, TIARA_CLASS_REAL, sizeof(float), true);
-    add(MPI_DOUBLE, TIARA_CLASS_REAL, sizeof(double), true);
-    add(MPI_LONG_DOUBLE, TIARA_CLASS_LONG, sizeof(long double), true);
-    add(MPI_C_BOOL, TIARA_CLASS_BOOL, 1, true);
-    add(MPI_C_FLOAT_COMPLEX, TIARA_CLASS_COMPLEX, 2 * sizeof(float), true);
-    add(MPI_C_DOUBLE_COMPLEX, TIARA_CLASS_COMPLEX, 2 * sizeof(double), true);
-    add(MPI_AINT, TIARA_CLASS_INT, sizeof(MPI_Aint), false);
-    add(MPI_OFFSET, TIARA_CLASS_INT, sizeof(MPI_Offset), false);
-    add(MPI_COUNT, TIARA_CLASS_INT, sizeof(MPI_Count), false);
-    add(MPI_CXX_BOOL, TIARA_CLASS_BOOL, 1, true);
-    add(MPI_CXX_FLOAT_COMPLEX, TIARA_CLASS_COMPLEX, 2 * sizeof(float), true);
-    add(MPI_CXX_DOUBLE_COMPLEX, TIARA_CLASS_COMPLEX, 2 * sizeof(double), true);
-}
-
-/* Fortran types whose size MPI says, since the Fortran compiler's options may change it. */
-static void add_fortran_type(MPI_Datatype handle, enum tiara_class class)
+/* What @handle is worth: the type of its class and size, if there is one. MPI says the size, as
+ * options of the Fortran compiler may change it. */
+static void add(MPI_Datatype handle, enum tiara_class class, bool logical)
 {
     int size = 0;
 
-    if (handle != MPI_DATATYPE_NULL && PMPI_Type_size(handle, &size) == MPI_SUCCESS)
-        add(handle, class, (size_t)size, false);
+    if (!handle || handle == MPI_DATATYPE_NULL || PMPI_Type_size(handle, &size) != MPI_SUCCESS)
+        return;
+    for (int t = 0; t < TIARA_NTYPE; t++)
+        if (tiara_type_class((enum tiara_type)t) == class &&
+            tiara_type_size((enum tiara_type)t) == (size_t)size)
+            add_type(handle, t, logical);
 }
 
 static void fill_tables(void)
@@ -127,18 +107,9 @@ static void fill_tables(void)
     const int64_t isa = tiara_env_value(TIARA_ENV_ISA);
     const char *limit = isa > 0 ? tiara_env_text(TIARA_ENV_ISA) : NULL;
 
-    add_c_types();
-    add_fortran_type(MPI_INTEGER, TIARA_CLASS_INT);
-    add_fortran_type(MPI_INTEGER1, TIARA_CLASS_INT);
-    add_fortran_type(MPI_INTEGER2, TIARA_CLASS_INT);
-    add_fortran_type(MPI_INTEGER4, TIARA_CLASS_INT);
-    add_fortran_type(MPI_INTEGER8, TIARA_CLASS_INT);
-    add_fortran_type(MPI_REAL, TIARA_CLASS_REAL);
-    add_fortran_type(MPI_REAL4, TIARA_CLASS_REAL);
-    add_fortran_type(MPI_REAL8, TIARA_CLASS_REAL);
-    add_fortran_type(MPI_DOUBLE_PRECISION, TIARA_CLASS_REAL);
-    add_fortran_type(MPI_COMPLEX, TIARA_CLASS_COMPLEX);
-    add_fortran_type(MPI_DOUBLE_COMPLEX, TIARA_CLASS_COMPLEX);
+    for (size_t row = 0; row < sizeof(named) / sizeof(named[0]); row++)
+        for (size_t i = 0; i < sizeof(named[0].handles) / sizeof(MPI_Datatype); i++)
+            add(named[row].handles[i], named[row].class, named[row].logical);
     for (int t = 0; t < TIARA_NTYPE; t++) {
         for (int o = 0; o < TIARA_NOPER; o++)
             redops[t][o] = tiara_redop_find((enum tiara_type)t, (enum tiara_operator)o, limit);

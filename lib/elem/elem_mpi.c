@@ -13,7 +13,6 @@
 #include "elem/elem_mpi.h"
 #include "base/alloc.h"
 #include "base/log.h"
-#include "elem/pack.h"
 #include <limits.h>
 #include <string.h>
 
@@ -21,6 +20,56 @@
 #define PIECE_BYTES ((size_t)32768)
 /* Of an address that is given to an operator. */
 #define ALIGN ((size_t)64)
+
+/* ---- packing ---- */
+
+/*
+ * One call of MPI's. Some MPIs refuse a null address although the type has absolute ones
+ * (MPI_BOTTOM): then the type is moved, and the dense side, which is some address, stands in for
+ * it.
+ */
+static int pack_piece(void *typed, int n, MPI_Datatype type, char *dense, int bytes, bool unpack)
+{
+    MPI_Datatype moved = MPI_DATATYPE_NULL;
+    MPI_Aint base;
+    int position = 0, rc = MPI_SUCCESS;
+
+    if (!typed) {
+        rc = PMPI_Get_address(dense, &base);
+        base = -base;
+        if (rc == MPI_SUCCESS)
+            rc = PMPI_Type_create_hindexed(1, &n, &base, type, &moved);
+        if (rc == MPI_SUCCESS)
+            rc = PMPI_Type_commit(&moved);
+        typed = dense;
+        type = moved;
+        n = 1;
+    }
+    if (rc == MPI_SUCCESS && unpack)
+        rc = PMPI_Unpack(dense, bytes, &position, typed, n, type, MPI_COMM_SELF);
+    else if (rc == MPI_SUCCESS)
+        rc = PMPI_Pack(typed, n, type, dense, bytes, &position, MPI_COMM_SELF);
+    if (moved != MPI_DATATYPE_NULL)
+        PMPI_Type_free(&moved);
+    return rc;
+}
+
+int tiara_elem_pack(const void *from, MPI_Aint extent, size_t size, size_t count, MPI_Datatype type,
+    char *to, bool unpack)
+{
+    size_t piece = (size_t)INT_MAX / size; /* elements of one call */
+    int rc = MPI_SUCCESS;
+
+    for (size_t at = 0; at < count && rc == MPI_SUCCESS; at += piece) {
+        int n = (int)(count - at < piece ? count - at : piece);
+        char *typed = (char *)(uintptr_t)from + (MPI_Aint)at * extent;
+
+        rc = pack_piece(typed, n, type, to + at * size, n * (int)size, unpack);
+    }
+    return rc;
+}
+
+/* ---- combining ---- */
 
 /* The address to give MPI for elements whose first touched byte is @scratch. */
 static char *typed(const struct tiara_elem_mpi *m, char *scratch)
@@ -34,12 +83,11 @@ static enum tiara_err move(
 {
     size_t size = m->redop.elem_size;
 
-    if (m->packed)
-        return tiara_pack(typed(m, scratch), m->extent, size, n, m->type, dense, lay_out) ==
-                       MPI_SUCCESS
-                   ? TIARA_OK
-                   : TIARA_ERR_MPI;
-    memcpy(lay_out ? scratch : dense, lay_out ? dense : scratch, n * size);
+    if (!m->packed)
+        memcpy(lay_out ? scratch : dense, lay_out ? dense : scratch, n * size);
+    else if (tiara_elem_pack(typed(m, scratch), m->extent, size, n, m->type, dense, lay_out) !=
+             MPI_SUCCESS)
+        return TIARA_ERR_MPI;
     return TIARA_OK;
 }
 
@@ -146,9 +194,7 @@ static enum tiara_err elem_init(
     return take_scratch(m);
 }
 
-/*
- * MPI's pair types: C structs, some with padding, which are then packed like any type with holes.
- */
+/* C structs, some with padding, which are then packed like any type with holes. */
 static bool is_pair(MPI_Datatype type)
 {
     return type == MPI_FLOAT_INT || type == MPI_DOUBLE_INT || type == MPI_LONG_INT ||
@@ -167,7 +213,7 @@ enum tiara_err tiara_elem_other(
 {
     *m = (struct tiara_elem_mpi){0};
     *e = (struct tiara_elem){.type = -1, .oper = -1};
-    if (type == MPI_DATATYPE_NULL || op == MPI_OP_NULL)
+    if (type == MPI_DATATYPE_NULL)
         return TIARA_OK;
     if (is_user_op(op) || (is_pair(type) && (op == MPI_MINLOC || op == MPI_MAXLOC)))
         return elem_init(m, type, op, e);

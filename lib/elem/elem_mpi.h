@@ -1,5 +1,6 @@
 /*
- * Elements that the MPI below combines: user-defined operators on any type, and pair types.
+ * Elements that the MPI below combines: user-defined operators on any type, and pair types; and
+ * packing.
  */
 #ifndef TIARA_ELEM_ELEM_MPI_H
 #define TIARA_ELEM_ELEM_MPI_H
@@ -26,6 +27,13 @@ struct tiara_elem_mpi {
 TIARA_MUST_USE enum tiara_err tiara_elem_other(
     MPI_Datatype type, MPI_Op op, struct tiara_elem *elem_out, struct tiara_elem_mpi *m);
 void tiara_elem_mpi_fini(struct tiara_elem_mpi *m);
+/*
+ * Packs @count elements of @type at @from, @extent apart and @size bytes of data each (at most
+ * INT_MAX, as the sizes of MPI's calls are ints), into @to; @unpack: the other way. Returns MPI's
+ * code.
+ */
+int tiara_elem_pack(const void *from, MPI_Aint extent, size_t size, size_t count, MPI_Datatype type,
+    char *to, bool unpack);
 /* An element of @type that is only moved (all-gather); packed when its layout has holes. */
 TIARA_MUST_USE enum tiara_err tiara_elem_moved(MPI_Datatype type, struct tiara_elem *elem_out);
 
