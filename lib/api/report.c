@@ -1,14 +1,14 @@
 /*
- * What Tiara says about itself: TIARA_Explain and the sections of TIARA_Report.
+ * What Tiara says about itself: TIARA_Explain and the sections of TIARA_Report; and, without any
+ * other rank, TIARA_Comm_serves, TIARA_Variable and TIARA_Get_version.
  */
-#include "base/alloc.h"
-#include "base/text.h"
+#include "api/describe.h"
 #include "api/process.h"
 #include "base/env.h"
+#include "base/text.h"
+#include "call/async.h"
 #include "call/below.h"
-#include "call/call.h"
 #include "comm/arena_pool.h"
-#include "elem/elem_mpi.h"
 #include "tiara.h"
 #include <stdio.h>
 #include <string.h>
@@ -33,13 +33,8 @@ int TIARA_Explain(
 
     if (rc != MPI_SUCCESS)
         return rc;
-    if (count < 0)
-        rc = MPI_ERR_COUNT;
-    else if (datatype == MPI_DATATYPE_NULL)
-        rc = MPI_ERR_TYPE;
-    else if (op == MPI_OP_NULL)
-        rc = MPI_ERR_OP;
-    else if (!text || size <= 0)
+    rc = count < 0 ? MPI_ERR_COUNT : tiara_describe_bad_handles(datatype, op, NULL);
+    if (rc == MPI_SUCCESS && (!text || size <= 0))
         rc = MPI_ERR_ARG;
     if (rc != MPI_SUCCESS)
         return tiara_below_raise_code(comm, rc);
@@ -227,5 +222,73 @@ int TIARA_Report(int section, MPI_Comm comm, char *text, int size, int *length)
         report_state(&t, c);
     if (length)
         *length = (int)t.length;
+    return MPI_SUCCESS;
+}
+
+/* ---- questions ---- */
+
+/* Why not Tiara; NULL: it would. */
+static const char *why_not(
+    const struct tiara_comm *c, bool nonblocking, MPI_Count count, MPI_Datatype type, MPI_Op op)
+{
+    struct tiara_call call = {.coll = TIARA_COLL_ALLREDUCE, .count = (size_t)count};
+    bool native = tiara_elem_native(type, op, &call.elem);
+    struct tiara_tune_choice choice;
+    struct tiara_tune_call query;
+    const char *why;
+    int size = 0;
+
+    if (!tiara_comm_serves(c))
+        return c->state.why;
+    if (!native && tiara_describe_bad_handles(type, op, NULL) == MPI_SUCCESS &&
+        PMPI_Type_size(type, &size) == MPI_SUCCESS)
+        call.elem = (struct tiara_elem){.size = (size_t)size, .type = -1, .oper = -1};
+    if (count <= 0 || (!native && size <= 0))
+        return "nothing to combine";
+    if (!nonblocking) {
+        tiara_call_query(c, &call, TIARA_ON_HOST, &query, &choice);
+        return choice.path == TIARA_PATH_MPI ? choice.why : NULL;
+    }
+    if (!native)
+        return "a type or operator that MPI combines";
+    if (!c->async)
+        return c->async_why;
+    return tiara_async_serves(c->async, &call, &why) ? NULL : why;
+}
+
+int TIARA_Comm_serves(MPI_Comm comm, int nonblocking, MPI_Count count, MPI_Datatype datatype,
+    MPI_Op op, int *answer, const char **why)
+{
+    struct tiara_comm *c;
+    int rc = tiara_process_find(comm, nonblocking != 0, &c);
+
+    if (rc != MPI_SUCCESS)
+        return rc;
+    if (!c || (nonblocking && !c->async_why && tiara_comm_serves(c))) {
+        *answer = TIARA_SERVES_UNKNOWN;
+        *why = "not set up yet";
+        return MPI_SUCCESS;
+    }
+    *why = why_not(c, nonblocking != 0, count, datatype, op);
+    *answer = *why ? TIARA_SERVES_NO : TIARA_SERVES_YES;
+    if (!*why)
+        *why = "served by Tiara";
+    return MPI_SUCCESS;
+}
+
+const char *TIARA_Variable(const char *name)
+{
+    tiara_env_read(NULL, false);
+    for (int var = 0; var < TIARA_NENV; var++)
+        if (strcmp(tiara_env_row((enum tiara_env)var)->name, name) == 0)
+            return tiara_env_text((enum tiara_env)var);
+    return NULL;
+}
+
+int TIARA_Get_version(int *major, int *minor, int *patch)
+{
+    *major = TIARA_VERSION_MAJOR;
+    *minor = TIARA_VERSION_MINOR;
+    *patch = TIARA_VERSION_PATCH;
     return MPI_SUCCESS;
 }

@@ -8,8 +8,8 @@
  */
 #include "base/alloc.h"
 #include "base/log.h"
-#include "call/below.h"
 #include "base/progress.h"
+#include "call/below.h"
 #include "call/request.h"
 #include "tiara.h"
 #include <pthread.h>
@@ -121,13 +121,14 @@ static bool test(struct list *l)
 
 /* ---- results ---- */
 
-static void set_empty(MPI_Status *status)
+/* @rc: of the operation; without one MPI_SUCCESS. */
+static void set_empty(MPI_Status *status, int rc)
 {
     if (status == MPI_STATUS_IGNORE)
         return;
     status->MPI_SOURCE = MPI_ANY_SOURCE;
     status->MPI_TAG = MPI_ANY_TAG;
-    status->MPI_ERROR = MPI_SUCCESS;
+    status->MPI_ERROR = rc;
     PMPI_Status_set_elements(status, MPI_BYTE, 0);
     PMPI_Status_set_cancelled(status, 0);
 }
@@ -155,16 +156,6 @@ static int raise_on(MPI_Comm blame, int rc)
     return blame == MPI_COMM_NULL ? rc : tiara_below_raise_code(blame, rc);
 }
 
-/* Ends one, for the calls that complete one. */
-static int conclude_one(TIARA_Request *request, MPI_Status *status)
-{
-    MPI_Comm blame;
-    int rc = conclude(request, &blame);
-
-    set_empty(status);
-    return raise_on(blame, rc);
-}
-
 /* Ends those of the list that were over in the last look. @indices: where to note which; NULL: all
  * are, and each has its status at its own index. */
 static int conclude_some(struct list *l, int indices[], MPI_Status *statuses)
@@ -186,9 +177,7 @@ static int conclude_some(struct list *l, int indices[], MPI_Status *statuses)
         if (rc != MPI_SUCCESS && !failed)
             blame = mine;
         failed |= rc != MPI_SUCCESS;
-        set_empty(status);
-        if (status != MPI_STATUS_IGNORE)
-            status->MPI_ERROR = rc;
+        set_empty(status, rc);
         if (indices)
             indices[n] = i;
         n++;
@@ -213,20 +202,6 @@ static int seek(struct list *l, int count, TIARA_Request requests[], bool all, i
     return MPI_SUCCESS;
 }
 
-static int complete_one(TIARA_Request *request, int *flag, MPI_Status *status)
-{
-    struct list l;
-    int rc = seek(&l, 1, request, true, flag);
-
-    if (rc != MPI_SUCCESS)
-        return rc;
-    if (l.over > 0)
-        return conclude_one(request, status);
-    if (l.active == 0)
-        set_empty(status);
-    return MPI_SUCCESS;
-}
-
 static int complete_all(int count, TIARA_Request requests[], int *flag, MPI_Status *statuses)
 {
     struct list l;
@@ -240,6 +215,7 @@ static int complete_all(int count, TIARA_Request requests[], int *flag, MPI_Stat
 static int complete_any(
     int count, TIARA_Request requests[], int *index, int *flag, MPI_Status *status)
 {
+    MPI_Comm blame = MPI_COMM_NULL;
     struct list l;
     int rc = seek(&l, count, requests, false, flag);
 
@@ -247,10 +223,10 @@ static int complete_any(
         return rc;
     *index = l.first >= 0 ? l.first : MPI_UNDEFINED;
     if (l.first >= 0)
-        return conclude_one(&requests[l.first], status);
-    if (l.active == 0)
-        set_empty(status);
-    return MPI_SUCCESS;
+        rc = conclude(&requests[l.first], &blame);
+    if (l.first >= 0 || l.active == 0)
+        set_empty(status, MPI_SUCCESS);
+    return raise_on(blame, rc);
 }
 
 static int complete_some(int count, TIARA_Request requests[], int *outcount, int indices[],
@@ -267,7 +243,9 @@ static int complete_some(int count, TIARA_Request requests[], int *outcount, int
 
 int TIARA_Wait(TIARA_Request *request, MPI_Status *status)
 {
-    return complete_one(request, NULL, status);
+    int index;
+
+    return complete_any(1, request, &index, NULL, status);
 }
 
 int TIARA_Waitall(int count, TIARA_Request requests[], MPI_Status *statuses)
@@ -288,7 +266,9 @@ int TIARA_Waitsome(
 
 int TIARA_Test(TIARA_Request *request, int *flag, MPI_Status *status)
 {
-    return complete_one(request, flag, status);
+    int index;
+
+    return complete_any(1, request, &index, flag, status);
 }
 
 int TIARA_Testall(int count, TIARA_Request requests[], int *flag, MPI_Status *statuses)
@@ -315,7 +295,7 @@ int TIARA_Request_get_status(TIARA_Request request, int *flag, MPI_Status *statu
 
     *flag = test(&l);
     if (*flag)
-        set_empty(status);
+        set_empty(status, MPI_SUCCESS);
     return MPI_SUCCESS;
 }
 

@@ -71,8 +71,11 @@ static struct tiara_request *request_new(const struct tiara_args *args, MPI_Comm
     return NULL;
 }
 
-static int iallreduce(const struct tiara_args *args, MPI_Comm comm, TIARA_Request *request)
+int TIARA_Iallreduce_c(const void *sendbuf, void *recvbuf, MPI_Count count, MPI_Datatype datatype,
+    MPI_Op op, MPI_Comm comm, TIARA_Request *request)
 {
+    struct tiara_args args = {
+        .sendbuf = sendbuf, .recvbuf = recvbuf, .count = count, .type = datatype, .op = op};
     struct tiara_comm *c;
     struct tiara_request *r, spare;
     int rc;
@@ -81,7 +84,7 @@ static int iallreduce(const struct tiara_args *args, MPI_Comm comm, TIARA_Reques
     rc = tiara_process_find(comm, true, &c);
     if (rc != MPI_SUCCESS)
         return rc;
-    r = request_new(args, comm, c, &spare, &rc);
+    r = request_new(&args, comm, c, &spare, &rc);
     if (!r)
         return rc;
     rc = tiara_request_start(r, c);
@@ -92,15 +95,6 @@ static int iallreduce(const struct tiara_args *args, MPI_Comm comm, TIARA_Reques
     *request = r;
     /* There is nowhere to keep it: it ends here. */
     return r->spare ? TIARA_Wait(request, MPI_STATUS_IGNORE) : MPI_SUCCESS;
-}
-
-int TIARA_Iallreduce_c(const void *sendbuf, void *recvbuf, MPI_Count count, MPI_Datatype datatype,
-    MPI_Op op, MPI_Comm comm, TIARA_Request *request)
-{
-    struct tiara_args args = {
-        .sendbuf = sendbuf, .recvbuf = recvbuf, .count = count, .type = datatype, .op = op};
-
-    return iallreduce(&args, comm, request);
 }
 
 int TIARA_Iallreduce(const void *sendbuf, void *recvbuf, int count, MPI_Datatype datatype,
@@ -138,17 +132,21 @@ static int open_channel(struct tiara_request *r, struct tiara_comm *c)
     return tiara_below_raise(r->comm, tiara_async_channel(c, &call, &r->channel));
 }
 
-static int allreduce_init(const struct tiara_args *args, MPI_Comm comm, TIARA_Request *request)
+int TIARA_Allreduce_init_c(const void *sendbuf, void *recvbuf, MPI_Count count,
+    MPI_Datatype datatype, MPI_Op op, MPI_Comm comm, MPI_Info info, TIARA_Request *request)
 {
+    struct tiara_args args = {
+        .sendbuf = sendbuf, .recvbuf = recvbuf, .count = count, .type = datatype, .op = op};
     struct tiara_comm *c;
     struct tiara_request *r, spare;
     int rc;
 
+    (void)info;
     *request = TIARA_REQUEST_NULL;
     c = tiara_process_get(comm, &rc);
     if (rc != MPI_SUCCESS)
         return rc;
-    r = request_new(args, comm, c, &spare, &rc);
+    r = request_new(&args, comm, c, &spare, &rc);
     if (!r)
         return rc;
     r->persistent = true;
@@ -167,16 +165,6 @@ static int allreduce_init(const struct tiara_args *args, MPI_Comm comm, TIARA_Re
     else
         *request = r;
     return rc;
-}
-
-int TIARA_Allreduce_init_c(const void *sendbuf, void *recvbuf, MPI_Count count,
-    MPI_Datatype datatype, MPI_Op op, MPI_Comm comm, MPI_Info info, TIARA_Request *request)
-{
-    struct tiara_args args = {
-        .sendbuf = sendbuf, .recvbuf = recvbuf, .count = count, .type = datatype, .op = op};
-
-    (void)info;
-    return allreduce_init(&args, comm, request);
 }
 
 int TIARA_Allreduce_init(const void *sendbuf, void *recvbuf, int count, MPI_Datatype datatype,
