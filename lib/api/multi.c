@@ -182,7 +182,7 @@ static int reduce_packed(const struct multi *m)
         return reduce_batches(m, host_in, host_out);
     scratch = tiara_scratch_take(most);
     rc = reduce_batches(m, scratch.in, scratch.out);
-    tiara_scratch_give(&scratch);
+    tiara_scratch_give(scratch);
     return rc;
 }
 

@@ -44,16 +44,14 @@ struct tiara_scratch tiara_scratch_take(size_t bytes)
 }
 
 /* Another thread's may be there already. */
-void tiara_scratch_give(struct tiara_scratch *s)
+void tiara_scratch_give(struct tiara_scratch s)
 {
-    struct tiara_scratch other = swap(*s);
+    struct tiara_scratch other = swap(s);
 
     scratch_free(&other);
 }
 
 void tiara_scratch_release(void)
 {
-    struct tiara_scratch other = swap((struct tiara_scratch){0});
-
-    scratch_free(&other);
+    tiara_scratch_give((struct tiara_scratch){0});
 }

@@ -13,7 +13,7 @@ struct tiara_scratch {
 
 /* At least @bytes each; NULL in both: no memory. */
 struct tiara_scratch tiara_scratch_take(size_t bytes);
-void tiara_scratch_give(struct tiara_scratch *scratch);
+void tiara_scratch_give(struct tiara_scratch scratch);
 /* Frees what is kept; at MPI_Finalize. */
 void tiara_scratch_release(void);
 
