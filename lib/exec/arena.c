@@ -135,8 +135,8 @@ static const char *describe(const struct tiara_arena_desc *d, char *text, size_t
     return text;
 }
 
-/* @peer has called something else than @p: says what, unless it left and counts otherwise now. */
-static enum tiara_err disagree(const struct tiara_arena *a, const struct tiara_posted *p, int peer)
+enum tiara_err tiara_posted_disagree(
+    const struct tiara_arena *a, const struct tiara_posted *p, int peer)
 {
     struct tiara_arena_head *head = tiara_posted_head(a, &p->ring, peer, p->seq);
     enum tiara_err err = tiara_arena_has_left(a, peer);
@@ -159,26 +159,11 @@ static struct tiara_posted current(const struct tiara_arena *a)
         .desc = *tiara_arena_desc_of(a, a->index)};
 }
 
-static enum tiara_err disagree_now(const struct tiara_arena *a, int peer)
+enum tiara_err tiara_arena_disagree(const struct tiara_arena *a, int peer)
 {
     struct tiara_posted now = current(a);
 
-    return disagree(a, &now, peer);
-}
-
-enum tiara_err tiara_posted_compare(struct tiara_arena *a, const struct tiara_posted *p, int peer)
-{
-    bool alike = tiara_posted_head(a, &p->ring, peer, p->seq)->digest == p->digest;
-
-    return __builtin_expect(alike, 1) ? TIARA_OK : disagree(a, p, peer);
-}
-
-enum tiara_err tiara_arena_compare(struct tiara_arena *a, int peer)
-{
-    bool alike = tiara_arena_head(a, peer, a->seq)->digest == a->digest;
-
-    a->known[peer].checked = a->seq;
-    return __builtin_expect(alike, 1) ? TIARA_OK : disagree_now(a, peer);
+    return tiara_posted_disagree(a, &now, peer);
 }
 
 enum tiara_err tiara_posted_inspect(
@@ -291,7 +276,7 @@ enum tiara_err tiara_arena_await_kinds(struct tiara_arena *a, bool *all_device_o
         if (err != TIARA_OK)
             return err;
         if ((uint32_t)(said.value >> 32) != a->digest)
-            return disagree_now(a, i);
+            return tiara_arena_disagree(a, i);
         if (!(said.value & 1))
             *all_device_out = false;
     }

@@ -210,8 +210,19 @@ TIARA_MUST_USE enum tiara_err tiara_arena_await(struct tiara_arena *a, int peer)
 /* The same without waiting: false when @peer has not published, and @on is its head. */
 bool tiara_arena_poll(
     struct tiara_arena *a, int peer, struct tiara_wait_on *on, enum tiara_err *err_out);
+/* @peer has called something else than this rank, in the current call or in @p: says what, unless
+ * it left and counts otherwise now. */
+TIARA_MUST_USE enum tiara_err tiara_arena_disagree(const struct tiara_arena *a, int peer);
+TIARA_MUST_USE enum tiara_err tiara_posted_disagree(
+    const struct tiara_arena *a, const struct tiara_posted *p, int peer);
 /* Compares the digest of @peer, which has published the current call. Errors: as await. */
-TIARA_MUST_USE enum tiara_err tiara_arena_compare(struct tiara_arena *a, int peer);
+TIARA_MUST_USE static inline enum tiara_err tiara_arena_compare(struct tiara_arena *a, int peer)
+{
+    a->known[peer].checked = a->seq;
+    if (__builtin_expect(tiara_arena_head(a, peer, a->seq)->digest == a->digest, 1))
+        return TIARA_OK;
+    return tiara_arena_disagree(a, peer);
+}
 
 /*
  * Device memory on some ranks of a node and host memory on others: each rank says, in the current
@@ -317,8 +328,13 @@ void tiara_posted_begin(struct tiara_arena *a, const struct tiara_posted *p);
 /* All calls up to @seq, which take all slots, are over for this rank. */
 void tiara_posted_finish(struct tiara_arena *a, uint64_t seq);
 /* As tiara_arena_compare and tiara_arena_inspect, of call @p: arena.c. */
-TIARA_MUST_USE enum tiara_err tiara_posted_compare(
-    struct tiara_arena *a, const struct tiara_posted *p, int peer);
+TIARA_MUST_USE static inline enum tiara_err tiara_posted_compare(
+    struct tiara_arena *a, const struct tiara_posted *p, int peer)
+{
+    if (__builtin_expect(tiara_posted_head(a, &p->ring, peer, p->seq)->digest == p->digest, 1))
+        return TIARA_OK;
+    return tiara_posted_disagree(a, p, peer);
+}
 TIARA_MUST_USE enum tiara_err tiara_posted_inspect(
     struct tiara_arena *a, const struct tiara_posted *p, double waited_s, bool first);
 
