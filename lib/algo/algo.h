@@ -73,8 +73,9 @@ struct tiara_algo {
      */
     int (*generate)(const struct tiara_layout *layout, const struct tiara_algo_opts *opts,
         struct tiara_plan *plan);
-    /* For flat algorithms. NULL: nothing on the network, or (two levels) the proofs have it. */
-    struct tiara_algo_cost (*cost)(int nranks, enum tiara_coll coll);
+    /* Of ALLREDUCE; the other collectives are half of it. NULL: nothing on the network, or (two
+     * levels) the proofs have it. */
+    struct tiara_algo_cost (*cost)(int nranks);
     /* What @opts make of it, in words for people: "two-shot". NULL: there is nothing to say. */
     void (*describe)(const struct tiara_algo_opts *opts, char *text, size_t size);
 };
@@ -109,13 +110,5 @@ TIARA_MUST_USE enum tiara_err tiara_algo_generate(const struct tiara_algo *algo,
 /* Whether @a and @b make the same plans: they may differ in what @algo does not read. */
 bool tiara_algo_opts_same(const struct tiara_algo *algo, const struct tiara_algo_opts *a,
     const struct tiara_algo_opts *b);
-
-/*
- * Blocks of hier's ALLREDUCE plans with the ring between two or more nodes, of which one has two or
- * more ranks, and K = @leaders: a multiple of K x nnodes, so many that no rank's stripe is more
- * than an eighth longer than its node's average. With another inter-node algorithm: the plan's
- * nblocks.
- */
-int tiara_algo_hier_blocks(const struct tiara_layout *layout, int leaders);
 
 #endif

@@ -54,11 +54,10 @@ static int generate(
     return 2 * last;
 }
 
-static struct tiara_algo_cost cost(int nranks, enum tiara_coll coll)
+static struct tiara_algo_cost cost(int nranks)
 {
     int last = nranks - 1;
 
-    (void)coll;
     return (struct tiara_algo_cost){2 * last, last < 2 ? last : 2, false};
 }
 

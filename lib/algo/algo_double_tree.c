@@ -138,9 +138,8 @@ static int generate(
     return 2 * levels;
 }
 
-static struct tiara_algo_cost cost(int nranks, enum tiara_coll coll)
+static struct tiara_algo_cost cost(int nranks)
 {
-    (void)coll;
     if (nranks == 1)
         return (struct tiara_algo_cost){0};
     return (struct tiara_algo_cost){2 * log2_down(nranks + 1), 2, true};

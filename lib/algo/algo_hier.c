@@ -146,11 +146,6 @@ static int blocks_for(const struct tiara_layout *layout, int unit)
     }
 }
 
-int tiara_algo_hier_blocks(const struct tiara_layout *layout, int leaders)
-{
-    return blocks_for(layout, hier_leaders(layout, leaders) * layout->nnodes);
-}
-
 /* @inter: the finished flat plan of this rank's node; its blocks get refined. */
 static int build(const struct hier *h, struct tiara_plan *inter)
 {

@@ -96,15 +96,6 @@ static int partner_on(const struct scatter *s, int q)
     return tiara_layout_rank(s->at.layout, q, s->at.local);
 }
 
-/* Sends the own CELL's runs of node @key's blocks to the partner on node @q. */
-static void send_runs(const struct scatter *s, int step, int q, int key)
-{
-    struct tiara_plan *plan = s->at.plan;
-
-    for (struct span run = {0, 0}; next_run(plan, (struct blocks){s->key, key}, &run);)
-        tiara_plan_send(plan, step, partner_on(s, q), span_in(plan->rank, TIARA_BUF_CELL, run));
-}
-
 /* The partial sums of the own node's blocks, @nmine of them, from node @q: at @done in TMP. */
 static struct tiara_slice partial(
     const struct scatter *s, int q, int nmine, int done, struct span run)
@@ -114,8 +105,31 @@ static struct tiara_slice partial(
     return own(s->at.plan, TIARA_BUF_TMP, before * nmine + done, run.count);
 }
 
-/* REDUCE_SCATTER, leaders, steps step0+1 .. step0+n-1: CELL <- the sum of all nodes' partial sums
- * of the own node's blocks, in node order. */
+/*
+ * Leaders, steps step0+1 .. step0+n-1: each gets from the others their blocks, into CELL, or with
+ * @nmine > 0 (REDUCE_SCATTER) their partial sums of the own node's blocks.
+ */
+static void exchange(const struct scatter *s, int step0, int nmine)
+{
+    struct tiara_plan *plan = s->at.plan;
+    int n = s->at.layout->nnodes, node = s->at.node;
+
+    for (int i = 1; i < n; i++) {
+        int to = wrap(node + i, n), from = wrap(node - i, n), done = 0;
+        struct blocks in = {s->key, nmine > 0 ? node : from}, out = {s->key, nmine > 0 ? to : node};
+
+        for (struct span run = {0, 0}; next_run(plan, in, &run); done += run.count)
+            tiara_plan_recv(plan, step0 + i, partner_on(s, from),
+                nmine > 0 ? partial(s, from, nmine, done, run)
+                          : span_in(plan->rank, TIARA_BUF_CELL, run));
+        for (struct span run = {0, 0}; next_run(plan, out, &run);)
+            tiara_plan_send(
+                plan, step0 + i, partner_on(s, to), span_in(plan->rank, TIARA_BUF_CELL, run));
+    }
+}
+
+/* REDUCE_SCATTER, leaders: CELL <- the sum of all nodes' partial sums of the own node's blocks, in
+ * node order. */
 static void exchange_partials(const struct scatter *s, int step0)
 {
     struct tiara_plan *plan = s->at.plan;
@@ -126,39 +140,13 @@ static void exchange_partials(const struct scatter *s, int step0)
     for (struct span run = {0, 0}; next_run(plan, mine, &run);)
         nmine += run.count;
     tiara_plan_tmp(plan, (n - 1) * nmine);
-    for (int i = 1; i < n; i++) {
-        int to = wrap(node + i, n), from = wrap(node - i, n);
-
-        done = 0;
-        for (struct span run = {0, 0}; next_run(plan, mine, &run); done += run.count)
-            tiara_plan_recv(
-                plan, step0 + i, partner_on(s, from), partial(s, from, nmine, done, run));
-        send_runs(s, step0 + i, to, to);
-    }
-    done = 0;
+    exchange(s, step0, nmine);
     for (struct span run = {0, 0}; next_run(plan, mine, &run); done += run.count) {
         struct tiara_slice cell = span_in(plan->rank, TIARA_BUF_CELL, run);
 
         tiara_plan_fold(plan, step0 + n - 1, cell);
         for (int q = 0; q < n; q++)
             tiara_plan_source(plan, q == node ? cell : partial(s, q, nmine, done, run));
-    }
-}
-
-/* ALLGATHER, leaders, steps step0+1 .. step0+n-1. */
-static void exchange_blocks(const struct scatter *s, int step0)
-{
-    struct tiara_plan *plan = s->at.plan;
-    int n = s->at.layout->nnodes, node = s->at.node;
-
-    key_mine(s, s->at.layout->node_of);
-    for (int i = 1; i < n; i++) {
-        int to = wrap(node + i, n), from = wrap(node - i, n);
-
-        for (struct span run = {0, 0}; next_run(plan, (struct blocks){s->key, from}, &run);)
-            tiara_plan_recv(
-                plan, step0 + i, partner_on(s, from), span_in(plan->rank, TIARA_BUF_CELL, run));
-        send_runs(s, step0 + i, to, node);
     }
 }
 
@@ -204,7 +192,8 @@ static int build_allgather(const struct scatter *s)
 
     tiara_plan_copy(plan, 1, own(plan, TIARA_BUF_CELL, r, 1), own(plan, TIARA_BUF_IN, r, 1));
     if (s->ring != NULL) {
-        exchange_blocks(s, 1);
+        key_mine(s, layout->node_of);
+        exchange(s, 1, 0);
         return tiara_algo_node_ring_gather(s->ring, layout->nnodes, TIARA_BUF_CELL);
     }
     if (s->at.local < s->at.leaders) {
@@ -212,7 +201,8 @@ static int build_allgather(const struct scatter *s)
         for (int b = 0; b < plan->nblocks; b++)
             s->key[b] = layout->node_of[b] == s->at.node ? s->key[b] : -1;
         copy_from_peers(s, 2, TIARA_BUF_CELL, s->key, s->at.nlocal);
-        exchange_blocks(s, 2);
+        key_mine(s, layout->node_of);
+        exchange(s, 2, 0);
     }
     copy_from_peers(s, last, TIARA_BUF_OUT, s->leader_of, s->at.leaders);
     return last;

@@ -181,19 +181,13 @@ struct hier {
     int node;
     int local; /* own index among the node's ranks */
     int nlocal; /* ranks on this node */
-    int leaders; /* K */
+    int leaders; /* K: what was asked for, at most what the smallest node has */
 };
-
-/* K of a hierarchy: what was asked for, at most what the smallest node has. */
-static inline int hier_leaders(const struct tiara_layout *layout, int asked)
-{
-    return asked < 1 || asked > layout->min_local ? layout->min_local : asked;
-}
 
 static inline struct hier hier_of(
     const struct tiara_layout *layout, const struct tiara_algo_opts *opts, struct tiara_plan *plan)
 {
-    int node = layout->node_of[plan->rank];
+    int node = layout->node_of[plan->rank], most = layout->min_local;
 
     return (struct hier){
         .layout = layout,
@@ -201,7 +195,7 @@ static inline struct hier hier_of(
         .node = node,
         .local = layout->local_of[plan->rank],
         .nlocal = tiara_layout_local_size(layout, node),
-        .leaders = hier_leaders(layout, opts->leaders),
+        .leaders = opts->leaders < 1 || opts->leaders > most ? most : opts->leaders,
     };
 }
 

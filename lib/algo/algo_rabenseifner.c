@@ -94,12 +94,11 @@ static int generate(
     return last;
 }
 
-static struct tiara_algo_cost cost(int nranks, enum tiara_coll coll)
+static struct tiara_algo_cost cost(int nranks)
 {
     double p = pow2_below(nranks);
     bool is_pow2 = nranks == pow2_below(nranks);
 
-    (void)coll;
     return (struct tiara_algo_cost){
         2 * log2_down(nranks) + (is_pow2 ? 0 : 2), 2 * (p - 1) / p + (is_pow2 ? 0 : 1), false};
 }

@@ -64,12 +64,11 @@ static int generate(
     return step;
 }
 
-static struct tiara_algo_cost cost(int nranks, enum tiara_coll coll)
+static struct tiara_algo_cost cost(int nranks)
 {
     int rounds = log2_down(nranks);
     bool is_pow2 = nranks == pow2_below(nranks);
 
-    (void)coll;
     return (struct tiara_algo_cost){rounds + (is_pow2 ? 0 : 2), rounds + (is_pow2 ? 0 : 1), false};
 }
 

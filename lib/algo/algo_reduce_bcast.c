@@ -51,9 +51,8 @@ static int generate(
     return 2;
 }
 
-static struct tiara_algo_cost cost(int nranks, enum tiara_coll coll)
+static struct tiara_algo_cost cost(int nranks)
 {
-    (void)coll;
     return (struct tiara_algo_cost){nranks > 1 ? 2 : 0, nranks - 1, false};
 }
 

@@ -91,11 +91,11 @@ static int generate(
     return 2 * (n - 1);
 }
 
-static struct tiara_algo_cost cost(int nranks, enum tiara_coll coll)
+static struct tiara_algo_cost cost(int nranks)
 {
-    double n = nranks, halves = coll == TIARA_COLL_ALLREDUCE ? 2 : 1;
+    double n = nranks;
 
-    return (struct tiara_algo_cost){halves * (n - 1), halves * (n - 1) / n, false};
+    return (struct tiara_algo_cost){2 * (n - 1), 2 * (n - 1) / n, false};
 }
 
 const struct tiara_algo tiara_algo_ring = {

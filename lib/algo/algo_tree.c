@@ -89,11 +89,10 @@ static int generate(
     return 2 * levels;
 }
 
-static struct tiara_algo_cost cost(int nranks, enum tiara_coll coll)
+static struct tiara_algo_cost cost(int nranks)
 {
     int levels = log2_up(nranks);
 
-    (void)coll;
     return (struct tiara_algo_cost){2 * levels, levels, false};
 }
 

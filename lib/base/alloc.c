@@ -18,13 +18,11 @@ static uint64_t live;
 /* Counts down to the failure that a test asked for; true when this call is to fail. */
 static bool is_failing(void)
 {
-    bool failing = false;
+    bool failing;
 
     pthread_mutex_lock(&lock);
-    if (calls_to_failure > 1)
-        calls_to_failure--;
-    else
-        failing = calls_to_failure == 1;
+    failing = calls_to_failure == 1;
+    calls_to_failure -= calls_to_failure > 1;
     pthread_mutex_unlock(&lock);
     return failing;
 }

@@ -3,9 +3,8 @@
  */
 #include "base/err.h"
 #include "base/log.h"
-
-#include <stdlib.h>
 #include <stddef.h>
+#include <stdlib.h>
 
 static const char *const texts[TIARA_NERR] = {
     [TIARA_OK] = "success",

@@ -6,28 +6,30 @@
 
 #include "base/alloc.h"
 #include <limits.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 /*
- * @array, perhaps moved, with room for @need items of @item_size; *@cap says for how many. NULL
- * when memory ran out; then @array and *@cap are as they were. Doubling keeps appending cheap.
+ * Room for one more item of @size behind the @n of an array of *@cap; @array is the address of its
+ * pointer. False when memory ran out; then all is as it was. Doubling keeps appending cheap.
  */
-static inline void *tiara_array_reserve(void *array, int *cap, int need, size_t item_size)
+static inline bool tiara_array_grow(void *array, int *cap, int n, size_t size)
 {
     int want = *cap > 0 ? *cap : 16;
-    void *moved;
+    void *items;
 
-    if (array != NULL && need <= *cap)
-        return array;
-    while (want < need) {
-        if (want > INT_MAX / 2)
-            return NULL;
+    memcpy(&items, array, sizeof(items));
+    if (items != NULL && n < *cap)
+        return true;
+    if (n >= want && want <= INT_MAX / 2)
         want *= 2;
-    }
-    moved = tiara_realloc(array, (size_t)want, item_size);
-    if (moved != NULL)
-        *cap = want;
-    return moved;
+    items = n < want ? tiara_realloc(items, (size_t)want, size) : NULL;
+    if (items == NULL)
+        return false;
+    memcpy(array, &items, sizeof(items));
+    *cap = want;
+    return true;
 }
 
 #endif

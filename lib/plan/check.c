@@ -170,15 +170,6 @@ static void close_check(struct tiara_check *c)
     tiara_free(c->first);
 }
 
-static enum tiara_err check_match(struct tiara_check *c)
-{
-    enum tiara_err err = tiara_match_init(&c->match, c->plans, c->nranks);
-
-    if (err == TIARA_ERR_PLAN)
-        return tiara_check_fail(c, c->match.bad_rank, c->match.bad_op, "%s", c->match.bad_why);
-    return err;
-}
-
 /* True when at least one plan carries derived waits; then all must. */
 static bool has_waits(const struct tiara_check *c)
 {
@@ -193,8 +184,11 @@ static enum tiara_err prove(struct tiara_check *c)
 {
     enum tiara_err err = tiara_check_rules(c);
 
-    if (err == TIARA_OK)
-        err = check_match(c);
+    if (err != TIARA_OK)
+        return err;
+    err = tiara_match_init(&c->match, c->plans, c->nranks);
+    if (err == TIARA_ERR_PLAN)
+        return tiara_check_fail(c, c->match.bad_rank, c->match.bad_op, "%s", c->match.bad_why);
     if (err == TIARA_OK)
         err = open_check(c);
     if (err == TIARA_OK)

@@ -26,11 +26,6 @@ enum tiara_err tiara_check_fail(struct tiara_check *c, int rank, int op, const c
     return TIARA_ERR_PLAN;
 }
 
-static bool is_node_peer(const struct tiara_check *c, int a, int b)
-{
-    return c->layout->node_of[a] == c->layout->node_of[b];
-}
-
 /* The blocks of @s exist. */
 static bool is_in_bounds(const struct tiara_check *c, const struct tiara_slice *s)
 {
@@ -80,7 +75,7 @@ static enum tiara_err check_src(
 
     if (err != TIARA_OK)
         return err;
-    if (src->owner != rank && !is_node_peer(c, rank, src->owner))
+    if (c->layout->node_of[src->owner] != c->layout->node_of[rank])
         return tiara_check_fail(
             c, rank, op, "reads memory of rank %d, which is on another node", src->owner);
     if (src->owner != rank && !tiara_buf_is_exposed(plan, src->buf))

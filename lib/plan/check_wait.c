@@ -31,44 +31,34 @@ struct proof {
     int *ncomplete; /* asyncs known to be complete, from the first on */
 };
 
-static enum tiara_err check_post(struct tiara_check *c, int rank, int op)
-{
-    const struct tiara_plan *plan = c->plans[rank];
-    const struct tiara_op *ops = plan->ops;
-    int post = ops[op].post, ordinal = 0;
-
-    if (op + 1 < plan->nops && ops[op + 1].step <= post)
-        return tiara_check_fail(c, rank, op, "posts step %d before op %d", post, op + 1);
-    if (ops[op].post_await < 0 || ops[op].post_await > plan->nasync)
-        return tiara_check_fail(c, rank, op, "posts after %d asyncs", ops[op].post_await);
-    for (int i = 0; i <= op; i++) {
-        if (!tiara_op_is_async(&ops[i]))
-            continue;
-        if (ordinal++ >= ops[op].post_await && tiara_op_is_noticed(plan, &ops[i]))
-            return tiara_check_fail(c, rank, op, "posts step %d before op %d is complete", post, i);
-    }
-    return TIARA_OK;
-}
-
 static enum tiara_err check_posts(struct tiara_check *c, int rank)
 {
     const struct tiara_plan *plan = c->plans[rank];
-    int last = 0;
+    const struct tiara_op *ops = plan->ops;
+    int last = 0, issued = 0, noticed = 0, noticed_op = -1;
 
     for (int i = 0; i < plan->nops; i++) {
-        enum tiara_err err = TIARA_OK;
+        int post = ops[i].post;
 
-        if (plan->ops[i].post == 0)
+        issued += tiara_op_is_async(&ops[i]);
+        if (tiara_op_is_noticed(plan, &ops[i])) {
+            noticed = issued;
+            noticed_op = i;
+        }
+        if (post == 0)
             continue;
-        if (plan->ops[i].post <= last)
-            return tiara_check_fail(c, rank, i, "posts step %d twice", plan->ops[i].post);
-        last = plan->ops[i].post;
-        err = check_post(c, rank, i);
-        if (err != TIARA_OK)
-            return err;
+        if (post <= last)
+            return tiara_check_fail(c, rank, i, "posts step %d twice", post);
+        if (i + 1 < plan->nops && ops[i + 1].step <= post)
+            return tiara_check_fail(c, rank, i, "posts step %d before op %d", post, i + 1);
+        if (ops[i].post_await < 0 || ops[i].post_await > plan->nasync)
+            return tiara_check_fail(c, rank, i, "posts after %d asyncs", ops[i].post_await);
+        if (ops[i].post_await < noticed)
+            return tiara_check_fail(
+                c, rank, i, "posts step %d before op %d is complete", post, noticed_op);
+        last = post;
     }
-    if (plan->nops > 0 &&
-        (last != plan->nsteps || plan->ops[plan->nops - 1].post_await != plan->nasync))
+    if (plan->nops > 0 && (last != plan->nsteps || ops[plan->nops - 1].post_await != plan->nasync))
         return tiara_check_fail(c, rank, plan->nops - 1, "does not post the end of the plan");
     return TIARA_OK;
 }

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "plan/array.h"
 #include "plan/slice.h"
-#include <string.h>
+#include <stdlib.h>
 
 /* A source of some op that lies in another rank's memory. */
 struct remote_read {
@@ -42,11 +42,8 @@ struct pass {
 
 static bool add_need(struct needs *to, int op, int peer, int step)
 {
-    struct need *items = tiara_array_reserve(to->items, &to->cap, to->n + 1, sizeof(*to->items));
-
-    if (items == NULL)
+    if (!tiara_array_grow(&to->items, &to->cap, to->n, sizeof(*to->items)))
         return false;
-    to->items = items;
     to->items[to->n++] = (struct need){op, peer, step};
     return true;
 }
@@ -80,25 +77,15 @@ static int step_written(const struct tiara_plan *owner, int step, struct tiara_s
     return last;
 }
 
-/* The last step before @op in which @reads[@n] read what it writes, -1 when there is none. */
+/* The last step before @op in which @reads[@n] read what it writes; with NULL: in which they read
+ * the caller's own buffers. -1 when there is none. */
 static int step_read(const struct tiara_op *op, const struct remote_read *reads, int n)
 {
     int last = -1;
 
-    for (int i = 0; i < n && reads[i].step < op->step; i++) {
-        if (tiara_slice_overlap(reads[i].slice, op->dst, true))
-            last = reads[i].step;
-    }
-    return last;
-}
-
-/* The last step in which @reads[@n] read the caller's own buffers, -1 when there is none. */
-static int step_io_read(const struct remote_read *reads, int n)
-{
-    int last = -1;
-
-    for (int i = 0; i < n; i++) {
-        if (tiara_buf_is_io(reads[i].slice.buf))
+    for (int i = 0; i < n && (op == NULL || reads[i].step < op->step); i++) {
+        if (op == NULL ? tiara_buf_is_io(reads[i].slice.buf)
+                       : tiara_slice_overlap(reads[i].slice, op->dst, true))
             last = reads[i].step;
     }
     return last;
@@ -149,7 +136,7 @@ static enum tiara_err waits_on(
             return TIARA_ERR_NOMEM;
         reached = later(reached, strongest);
     }
-    strongest = step_io_read(pass->reads, nreads);
+    strongest = step_read(NULL, pass->reads, nreads);
     if (strongest > reached && !add_need(to, p->nops, q->rank, strongest))
         return TIARA_ERR_NOMEM;
     return TIARA_OK;
@@ -168,42 +155,35 @@ static enum tiara_err learn_peer(struct pass *pass, const struct tiara_plan *pee
     return err;
 }
 
+static int need_compare(const void *a, const void *b)
+{
+    const struct need *x = a, *y = b;
+
+    return x->op != y->op ? x->op - y->op : x->peer - y->peer;
+}
+
 /* Moves the needs into plan->waits, grouped by op. @waits_out[own.n], which becomes the plan's. */
 static void write_waits(struct pass *pass, struct tiara_plan_wait *waits_out)
 {
     struct tiara_plan *plan = pass->plan;
-    int n = 0;
+    const struct need *needs = pass->own.items;
+    int n = pass->own.n, at = 0;
 
-    plan->exit_nwait = 0;
-    for (int i = 0; i < plan->nops; i++)
-        plan->ops[i].nwait = 0;
-    for (int i = 0; i < pass->own.n; i++) {
-        int op = pass->own.items[i].op;
-
-        if (op < plan->nops)
-            plan->ops[op].nwait++;
-        else
-            plan->exit_nwait++;
-    }
-    /* wait runs ahead by what it fills, and ends at the next op's first. */
+    if (n > 0)
+        qsort(pass->own.items, (size_t)n, sizeof(*needs), need_compare);
+    for (int i = 0; i < n; i++)
+        waits_out[i] = (struct tiara_plan_wait){needs[i].peer, needs[i].step};
     for (int i = 0; i < plan->nops; i++) {
-        plan->ops[i].wait = n;
-        n += plan->ops[i].nwait;
+        plan->ops[i].wait = at;
+        while (at < n && needs[at].op == i)
+            at++;
+        plan->ops[i].nwait = at - plan->ops[i].wait;
     }
-    plan->exit_wait = n;
-    for (int i = 0; i < pass->own.n; i++) {
-        const struct need *need = &pass->own.items[i];
-        int *at = need->op < plan->nops ? &plan->ops[need->op].wait : &plan->exit_wait;
-
-        waits_out[(*at)++] = (struct tiara_plan_wait){need->peer, need->step};
-    }
-    for (int i = 0; i < plan->nops; i++)
-        plan->ops[i].wait -= plan->ops[i].nwait;
-    plan->exit_wait -= plan->exit_nwait;
+    plan->exit_wait = at;
+    plan->exit_nwait = n - at;
     tiara_free(plan->waits);
     plan->waits = waits_out;
-    plan->nwaits = pass->own.n;
-    plan->cap_waits = pass->own.n;
+    plan->nwaits = plan->cap_waits = n;
 }
 
 /* Own order: an op after the sends and receives whose memory it touches. */

@@ -22,7 +22,6 @@ static void fail_nomem(struct tiara_plan *plan)
 static void append(struct tiara_plan *plan, struct tiara_op op)
 {
     int last = plan->nops > 0 ? plan->ops[plan->nops - 1].step : 1;
-    struct tiara_op *ops;
 
     if (plan->sticky != TIARA_OK)
         return;
@@ -32,30 +31,25 @@ static void append(struct tiara_plan *plan, struct tiara_op op)
         plan->sticky = TIARA_ERR_PLAN;
         return;
     }
-    ops = tiara_array_reserve(plan->ops, &plan->cap_ops, plan->nops + 1, sizeof(*ops));
-    if (ops == NULL) {
+    if (!tiara_array_grow(&plan->ops, &plan->cap_ops, plan->nops, sizeof(op))) {
         fail_nomem(plan);
         return;
     }
     op.src = plan->nsrcs;
     plan->nasync += tiara_op_is_async(&op);
-    plan->ops = ops;
     plan->ops[plan->nops++] = op;
 }
 
 void tiara_plan_source(struct tiara_plan *plan, struct tiara_slice src)
 {
-    struct tiara_slice *srcs;
     struct tiara_op *op;
 
     if (plan->sticky != TIARA_OK || src.count == 0)
         return;
-    srcs = tiara_array_reserve(plan->srcs, &plan->cap_srcs, plan->nsrcs + 1, sizeof(*srcs));
-    if (srcs == NULL) {
+    if (!tiara_array_grow(&plan->srcs, &plan->cap_srcs, plan->nsrcs, sizeof(src))) {
         fail_nomem(plan);
         return;
     }
-    plan->srcs = srcs;
     plan->srcs[plan->nsrcs++] = src;
     op = &plan->ops[plan->nops - 1];
     if (++op->nsrc > 1)
@@ -65,11 +59,7 @@ void tiara_plan_source(struct tiara_plan *plan, struct tiara_slice src)
 void tiara_plan_init(
     struct tiara_plan *plan, enum tiara_coll coll, int rank, int nranks, int nblocks)
 {
-    memset(plan, 0, sizeof(*plan));
-    plan->coll = coll;
-    plan->rank = rank;
-    plan->nranks = nranks;
-    plan->nblocks = nblocks;
+    *plan = (struct tiara_plan){.coll = coll, .rank = rank, .nranks = nranks, .nblocks = nblocks};
 }
 
 void tiara_plan_fini(struct tiara_plan *plan)
@@ -139,10 +129,9 @@ enum tiara_err tiara_plan_finish(struct tiara_plan *plan, int nsteps)
         tiara_error(
             "plan of rank %d: %d steps, but the last op has step %d", plan->rank, nsteps, last);
         plan->sticky = TIARA_ERR_PLAN;
-        return plan->sticky;
     }
     plan->nsteps = nsteps;
-    return TIARA_OK;
+    return plan->sticky;
 }
 
 /* Where an embedded plan's names point to in the plan around it. */

@@ -37,13 +37,12 @@ struct events {
 /* False when memory ran out. */
 static bool events_push(struct events *events, struct event event)
 {
-    struct event *items =
-        tiara_array_reserve(events->items, &events->cap, events->n + 1, sizeof(*events->items));
     int at = events->n;
+    struct event *items;
 
-    if (items == NULL)
+    if (!tiara_array_grow(&events->items, &events->cap, at, sizeof(event)))
         return false;
-    events->items = items;
+    items = events->items;
     events->n++;
     while (at > 0 && items[(at - 1) / 2].time > event.time) {
         items[at] = items[(at - 1) / 2];
@@ -74,6 +73,7 @@ static struct event events_pop(struct events *events)
 
 /* One chunk in flight on one rank. */
 struct slot {
+    int rank, index; /* where it is */
     int chunk; /* >= nchunks: the slot has no more work */
     int cursor; /* next op */
     int nwaited; /* waits of that op that hold already */
@@ -115,9 +115,9 @@ static int round_of(const struct sim *s, const struct slot *slot)
     return slot->chunk / s->nslots;
 }
 
-static int *rounds_of(struct sim *s, int async, int slot)
+static int *rounds_of(struct sim *s, int async, const struct slot *slot)
 {
-    return &s->rounds[(size_t)async * (size_t)s->nslots + (size_t)slot];
+    return &s->rounds[(size_t)async * (size_t)s->nslots + (size_t)slot->index];
 }
 
 /* Something happened that may let the rank's chunk in @slot go on. */
@@ -136,26 +136,24 @@ static void push(struct sim *s, double time, int rank, int slot, int async)
         s->err = TIARA_ERR_NOMEM;
 }
 
-static bool asyncs_hold(struct sim *s, int rank, int slot, int n)
+static bool asyncs_hold(struct sim *s, struct slot *at, int n)
 {
-    struct slot *at = slot_of(s, rank, slot);
+    int first = s->match.first[at->rank];
 
-    while (at->ncomplete<n && * rounds_of(s, s->match.first[rank] + at->ncomplete, slot)> round_of(
-        s, at))
+    while (at->ncomplete<n && * rounds_of(s, first + at->ncomplete, at)> round_of(s, at))
         at->ncomplete++;
     return at->ncomplete >= n;
 }
 
-static bool waits_hold(struct sim *s, int rank, int slot, int first, int n)
+static bool waits_hold(struct sim *s, struct slot *at, int first, int n)
 {
-    struct slot *at = slot_of(s, rank, slot);
-    const struct tiara_plan *plan = s->plans[rank];
+    const struct tiara_plan *plan = s->plans[at->rank];
     int64_t base = (int64_t)round_of(s, at) * plan->nsteps;
 
     while (at->nwaited < n) {
         const struct tiara_plan_wait *wait = &plan->waits[first + at->nwaited];
 
-        if (slot_of(s, wait->peer, slot)->progress < base + wait->step)
+        if (slot_of(s, wait->peer, at->index)->progress < base + wait->step)
             return false;
         at->nwaited++;
     }
@@ -185,93 +183,87 @@ static bool is_on_network(const struct sim *s, int rank, const struct tiara_op *
     return s->layout->node_of[rank] != s->layout->node_of[op->peer];
 }
 
-/* A message from @rank leaves now, or as soon as the links let it. */
-static void send_message(struct sim *s, int rank, int slot, const struct tiara_op *op, int async)
+/* A message leaves now, or as soon as the links let it. */
+static void send_message(struct sim *s, const struct slot *at, const struct tiara_op *op, int async)
 {
-    double *out_free = &s->out_free[s->layout->node_of[rank]];
+    double *out_free = &s->out_free[s->layout->node_of[at->rank]];
     double *in_free = &s->in_free[s->layout->node_of[op->peer]];
-    double busy = s->block_bytes * s->plans[rank]->srcs[op->src].count * s->model->net_beta;
+    double busy = s->block_bytes * s->plans[at->rank]->srcs[op->src].count * s->model->net_beta;
     double out = fmax(s->now, *out_free);
     double in = fmax(out, *in_free);
 
     *out_free = out + busy;
     *in_free = in + busy;
-    push(s, *out_free, rank, slot, async);
-    push(s, *in_free + s->model->net_alpha, op->peer, slot, s->match.partner[async]);
+    push(s, *out_free, at->rank, at->index, async);
+    push(s, *in_free + s->model->net_alpha, op->peer, at->index, s->match.partner[async]);
 }
 
 /* Posts what the op before the cursor posts, if it may. */
-static bool try_post(struct sim *s, int rank, int slot)
+static bool try_post(struct sim *s, struct slot *at)
 {
-    struct slot *at = slot_of(s, rank, slot);
-    const struct tiara_plan *plan = s->plans[rank];
+    const struct tiara_plan *plan = s->plans[at->rank];
     const struct tiara_op *op = &plan->ops[at->cursor - 1];
-    int node = s->layout->node_of[rank];
+    int node = s->layout->node_of[at->rank];
 
-    if (!asyncs_hold(s, rank, slot, op->post_await))
+    if (!asyncs_hold(s, at, op->post_await))
         return false;
     at->progress = (int64_t)round_of(s, at) * plan->nsteps + op->post;
     at->is_posting = false;
     for (int i = 0; i < tiara_layout_local_size(s->layout, node); i++)
-        wake(s, tiara_layout_rank(s->layout, node, i), slot);
+        wake(s, tiara_layout_rank(s->layout, node, i), at->index);
     return true;
 }
 
-static void end_op(struct sim *s, int rank, int slot)
+static void end_op(struct sim *s, struct slot *at)
 {
-    struct slot *at = slot_of(s, rank, slot);
-
-    at->is_posting = s->plans[rank]->ops[at->cursor].post > 0;
+    at->is_posting = s->plans[at->rank]->ops[at->cursor].post > 0;
     at->cursor++;
     at->nwaited = 0;
 }
 
-static bool try_op(struct sim *s, int rank, int slot)
+static bool try_op(struct sim *s, struct slot *at)
 {
-    struct slot *at = slot_of(s, rank, slot);
-    const struct tiara_op *op = &s->plans[rank]->ops[at->cursor];
-    int async = s->match.first[rank] + at->nissued;
+    const struct tiara_op *op = &s->plans[at->rank]->ops[at->cursor];
+    int async = s->match.first[at->rank] + at->nissued;
 
-    if (!asyncs_hold(s, rank, slot, op->await) || !waits_hold(s, rank, slot, op->wait, op->nwait))
+    if (!asyncs_hold(s, at, op->await) || !waits_hold(s, at, op->wait, op->nwait))
         return false;
     at->nissued += tiara_op_is_async(op);
-    if (tiara_op_is_async(op) && (op->kind == TIARA_OP_RECV || is_on_network(s, rank, op))) {
+    if (tiara_op_is_async(op) && (op->kind == TIARA_OP_RECV || is_on_network(s, at->rank, op))) {
         if (op->kind == TIARA_OP_SEND)
-            send_message(s, rank, slot, op, async);
-        end_op(s, rank, slot);
+            send_message(s, at, op, async);
+        end_op(s, at);
         return true;
     }
-    s->running[rank] = slot;
-    push(s, s->now + duration(s, rank, op), rank, slot, -1);
+    s->running[at->rank] = at->index;
+    push(s, s->now + duration(s, at->rank, op), at->rank, at->index, -1);
     return true;
 }
 
 /* The chunk is finished: the slot takes its next one. */
-static bool try_finish(struct sim *s, int rank, int slot)
+static bool try_finish(struct sim *s, struct slot *at)
 {
-    struct slot *at = slot_of(s, rank, slot);
-    const struct tiara_plan *plan = s->plans[rank];
+    const struct tiara_plan *plan = s->plans[at->rank];
 
-    if (!asyncs_hold(s, rank, slot, plan->nasync) ||
-        !waits_hold(s, rank, slot, plan->exit_wait, plan->exit_nwait))
+    if (!asyncs_hold(s, at, plan->nasync) || !waits_hold(s, at, plan->exit_wait, plan->exit_nwait))
         return false;
-    *at = (struct slot){
-        .chunk = at->chunk + s->nslots, .progress = (int64_t)(round_of(s, at) + 1) * plan->nsteps};
+    *at = (struct slot){.rank = at->rank,
+        .index = at->index,
+        .chunk = at->chunk + s->nslots,
+        .progress = (int64_t)(round_of(s, at) + 1) * plan->nsteps};
     return true;
 }
 
 /* One move of the slot's chunk, if one can be made now. */
-static bool try_slot(struct sim *s, int rank, int slot)
+static bool try_slot(struct sim *s, struct slot *at)
 {
-    struct slot *at = slot_of(s, rank, slot);
-
     if (at->chunk >= s->nchunks)
         return false;
     if (at->is_posting)
-        return try_post(s, rank, slot);
-    if (at->cursor < s->plans[rank]->nops)
-        return try_op(s, rank, slot);
-    return try_finish(s, rank, slot);
+        return try_post(s, at);
+    if (at->cursor < s->plans[at->rank]->nops)
+        return try_op(s, at);
+    return try_finish(s, at);
 }
 
 /*
@@ -292,7 +284,7 @@ static void advance(struct sim *s, int rank)
         for (int i = 0; i < s->nslots && !moved; i++) {
             struct slot *at = slot_of(s, rank, (oldest + i) % s->nslots);
 
-            moved = !at->is_stuck && try_slot(s, rank, (oldest + i) % s->nslots);
+            moved = !at->is_stuck && try_slot(s, at);
             at->is_stuck = !moved;
         }
     }
@@ -305,19 +297,19 @@ static void handle(struct sim *s, struct event event)
 
     wake(s, event.rank, event.slot);
     if (event.async >= 0) {
-        ++*rounds_of(s, event.async, event.slot);
+        ++*rounds_of(s, event.async, at);
         return;
     }
     op = &s->plans[event.rank]->ops[at->cursor];
     if (op->kind == TIARA_OP_SEND) {
         int async = s->match.first[event.rank] + at->nissued - 1;
 
-        ++*rounds_of(s, async, event.slot);
-        ++*rounds_of(s, s->match.partner[async], event.slot);
+        ++*rounds_of(s, async, at);
+        ++*rounds_of(s, s->match.partner[async], at);
         wake(s, op->peer, event.slot);
     }
     s->running[event.rank] = -1;
-    end_op(s, event.rank, event.slot);
+    end_op(s, at);
 }
 
 static enum tiara_err check_end(struct sim *s)
@@ -341,7 +333,7 @@ static enum tiara_err run(struct sim *s)
     for (int r = 0; r < s->layout->nranks; r++) {
         s->running[r] = -1;
         for (int i = 0; i < s->nslots; i++)
-            slot_of(s, r, i)->chunk = i;
+            *slot_of(s, r, i) = (struct slot){.rank = r, .index = i, .chunk = i};
         wake(s, r, 0);
     }
     for (;;) {

@@ -269,15 +269,11 @@ static bool is_more(const struct reader *in)
 static void append_wait(struct reader *in, struct tiara_plan_wait wait)
 {
     struct tiara_plan *plan = in->plan;
-    struct tiara_plan_wait *waits =
-        tiara_array_reserve(plan->waits, &plan->cap_waits, plan->nwaits + 1, sizeof(*waits));
 
-    if (waits == NULL) {
+    if (tiara_array_grow(&plan->waits, &plan->cap_waits, plan->nwaits, sizeof(wait)))
+        plan->waits[plan->nwaits++] = wait;
+    else
         in->err = TIARA_ERR_NOMEM;
-        return;
-    }
-    plan->waits = waits;
-    plan->waits[plan->nwaits++] = wait;
 }
 
 /* After "; wait": peer@step, up to the end of the line or a semicolon. Returns how many. */

@@ -80,9 +80,7 @@ void tiara_trees_fini(struct tiara_trees *trees)
 
 int tiara_trees_leaf(struct tiara_trees *trees, int rank, int block)
 {
-    struct tiara_tree leaf = {0, rank, block, rank, rank, 1, true};
-
-    return intern(trees, &leaf);
+    return intern(trees, &(struct tiara_tree){0, rank, block, rank, rank, 1, true});
 }
 
 int tiara_trees_join(struct tiara_trees *trees, int left, int right)

@@ -20,10 +20,8 @@ DEFINE_BF16(one)
         unsigned char *p = buf;                                                                    \
         (void)op;                                                                                  \
         for (size_t i = 0; i < n; i++, p += sizeof(C)) {                                           \
-            C x;                                                                                   \
-            memcpy(&x, p, sizeof(x));                                                              \
-            x = (C)(x / (__typeof__(x + 0))nranks);                                                \
-            memcpy(p, &x, sizeof(x));                                                              \
+            C x = T##_load_one(p)[0];                                                              \
+            T##_store_one(p, (T##_one){(C)(x / (__typeof__(x + 0))nranks)});                       \
         }                                                                                          \
     }
 
@@ -57,15 +55,13 @@ DEFINE_BF16(one)
 #define DEFINE_FINISH(a, ID, name, bits, class) FINISH_##class(name, bits)
 TIARA_GPU_TYPES(DEFINE_FINISH, )
 
-void tiara_redop_finish_c32(const struct tiara_redop *op, void *buf, size_t n, int nranks)
-{
-    tiara_redop_finish_f32(op, buf, 2 * n, nranks);
-}
-
-void tiara_redop_finish_c64(const struct tiara_redop *op, void *buf, size_t n, int nranks)
-{
-    tiara_redop_finish_f64(op, buf, 2 * n, nranks);
-}
+#define DEFINE_COMPLEX_FINISH(C, F)                                                                \
+    void tiara_redop_finish_##C(const struct tiara_redop *op, void *buf, size_t n, int nranks)     \
+    {                                                                                              \
+        tiara_redop_finish_##F(op, buf, 2 * n, nranks);                                            \
+    }
+DEFINE_COMPLEX_FINISH(c32, f32)
+DEFINE_COMPLEX_FINISH(c64, f64)
 
 void tiara_redop_finish_f80(const struct tiara_redop *op, void *buf, size_t n, int nranks)
 {

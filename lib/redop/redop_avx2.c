@@ -35,7 +35,8 @@ REDOP_INLINE void f16_store_vec(unsigned char *p, f32_vec v)
     _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT));
 }
 
-#include "redop/redop_f16c.h"
+DEFINE_F16C_ONE
+
 #include "redop/redop_fold.h"
 
 const struct tiara_redop_rows tiara_redop_avx2 = {{VECTOR_ROWS}};

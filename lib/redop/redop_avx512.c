@@ -1,9 +1,8 @@
 /*
  * The AVX-512 row (F, BW, DQ, VL): 64-byte vectors.
  *
- * Compiled with -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c -mavx2 -mfma and called only
- * where redop_table.c found these instructions. Only static functions are instantiated here,
- * so that no code of this file can be linked in for others.
+ * Compiled with -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c -mavx2 -mfma; otherwise as
+ * redop_avx2.c.
  */
 #define REDOP_ISA "avx512"
 #define VEC_BYTES 64
@@ -31,7 +30,8 @@ REDOP_INLINE void f16_store_vec(unsigned char *p, f32_vec v)
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT));
 }
 
-#include "redop/redop_f16c.h"
+DEFINE_F16C_ONE
+
 #include "redop/redop_fold.h"
 
 const struct tiara_redop_rows tiara_redop_avx512 = {{VECTOR_ROWS}};

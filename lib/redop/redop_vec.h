@@ -117,4 +117,15 @@ REDOP_INLINE void half_store_one(unsigned char *p, u32_one v)
         half_store_##SHAPE(p, SELECT(v == v, rounded, quiet) >> 16);                               \
     }
 
+/* One half-precision number through the F16C instructions; the same files. */
+#define DEFINE_F16C_ONE                                                                            \
+    REDOP_INLINE f32_one f16_load_one(const unsigned char *p)                                      \
+    {                                                                                              \
+        return (f32_one){_cvtsh_ss((uint16_t)half_load_one(p)[0])};                                \
+    }                                                                                              \
+    REDOP_INLINE void f16_store_one(unsigned char *p, f32_one v)                                   \
+    {                                                                                              \
+        half_store_one(p, (u32_one){_cvtss_sh(v[0], _MM_FROUND_TO_NEAREST_INT)});                  \
+    }
+
 #endif

@@ -2,7 +2,6 @@
  * What follows from the facts of all ranks: the layout, and how crowded a machine is.
  */
 #include "topo/topo.h"
-#include "topo/topo_priv.h"
 #include "base/alloc.h"
 #include <stdio.h>
 

@@ -74,4 +74,16 @@ size_t tiara_topo_draw(const struct tiara_layout *layout, const struct tiara_top
  */
 size_t tiara_topo_hardware(char *text, size_t size);
 
+/* ---- between the files of lib/topo, and for their unit test ---- */
+
+/* Adds the cores of @facts to the set @cpus. */
+void tiara_topo_cpus_add(uint64_t cpus[TIARA_TOPO_CPU_WORDS], const struct tiara_topo_facts *facts);
+/* How many cores are in the set. */
+int tiara_topo_cpus_count(const uint64_t cpus[TIARA_TOPO_CPU_WORDS]);
+/*
+ * The one NUMA node that has all of @cpus, or -1. @directory is /sys/devices/system/node, or
+ * something of the same form: node<N>/cpulist with a text such as "0-3,8-11".
+ */
+int tiara_topo_numa_find(const char *directory, const uint64_t cpus[TIARA_TOPO_CPU_WORDS]);
+
 #endif

@@ -10,7 +10,6 @@
  * out in the middle, because the first and the last of a row tell best how the rest continues.
  */
 #include "topo/topo.h"
-#include "topo/topo_priv.h"
 #include "base/text.h"
 #include <limits.h>
 #include <stdio.h>

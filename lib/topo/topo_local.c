@@ -10,7 +10,6 @@
  * their own and are meant to be different nodes.
  */
 #include "topo/topo.h"
-#include "topo/topo_priv.h"
 #include "base/cookie.h"
 #include <dirent.h>
 #include <sched.h>

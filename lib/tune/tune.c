@@ -138,26 +138,19 @@ void tiara_tune_choose(const struct tiara_tune_facts *f, const struct tiara_tune
 int tiara_tune_describe(const struct tiara_tune_facts *f, const struct tiara_tune_call *c,
     const struct tiara_tune_choice *choice, char *text, size_t size)
 {
-    const char *inter = choice->opts.inter ? choice->opts.inter->name : "";
     char how[96] = "", why[160], chunks[64];
 
     snprintf(why, sizeof(why), "%s%s%s", choice->why, choice->unfit ? "; not TIARA_ALGO's: " : "",
         choice->unfit ? choice->unfit : "");
-
-    switch (choice->path) {
-    case TIARA_PATH_MPI:
+    if (choice->path == TIARA_PATH_MPI)
         return snprintf(text, size, "%s: %s",
             c->device && !f->mpi_only ? "through host memory" : "the MPI below", why);
-    case TIARA_PATH_ONESHOT:
-        if (c->device)
-            return snprintf(text, size, "packets between GPUs, every rank reduces all: %s", why);
-        if (f->layout->nnodes == 1)
-            return snprintf(text, size, "small slots, every rank reduces all: %s", why);
+    if (choice->path == TIARA_PATH_ONESHOT && f->layout->nnodes > 1)
         return snprintf(text, size, "small slots, leaders per node: %d, %s between nodes: %s",
-            choice->opts.leaders, inter, why);
-    default:
-        break;
-    }
+            choice->opts.leaders, choice->opts.inter->name, why);
+    if (choice->path == TIARA_PATH_ONESHOT)
+        return snprintf(text, size, "%s, every rank reduces all: %s",
+            c->device ? "packets between GPUs" : "small slots", why);
     if (choice->chunk_elems == 0)
         snprintf(chunks, sizeof(chunks), "in one chunk");
     else

@@ -6,7 +6,6 @@
 #include "base/alloc.h"
 #include "base/cookie.h"
 #include "topo/topo.h"
-#include "topo/topo_priv.h"
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
