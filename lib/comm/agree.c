@@ -39,11 +39,12 @@ static enum tiara_err complete(struct pending *p)
     return TIARA_ERR_MPI;
 }
 
-enum tiara_err tiara_agree_exchange(MPI_Comm comm, const void *in, void *out, size_t bytes)
+enum tiara_err tiara_agree_exchange(void *comm, const void *in, void *out, size_t bytes)
 {
+    const MPI_Comm *on = comm;
     struct pending p;
 
-    p.rc = PMPI_Iallgather(in, (int)bytes, MPI_BYTE, out, (int)bytes, MPI_BYTE, comm, &p.request);
+    p.rc = PMPI_Iallgather(in, (int)bytes, MPI_BYTE, out, (int)bytes, MPI_BYTE, *on, &p.request);
     return complete(&p);
 }
 

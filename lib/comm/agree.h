@@ -41,11 +41,9 @@ TIARA_MUST_USE enum tiara_err tiara_agree_setup_ready(MPI_Comm comm, bool ready)
 TIARA_MUST_USE enum tiara_err tiara_agree(struct tiara_comm *c, unsigned mine, unsigned *all_out);
 TIARA_MUST_USE enum tiara_err tiara_agree_ready(struct tiara_comm *c, bool ready);
 
-/*
- * in[bytes] of every rank ends in out[size * bytes] on all, at set-up. Collective over @comm, as
- * tiara_agree_setup.
- */
+/* in[bytes] of every rank ends in out[size * bytes] on all, at set-up. @comm: an MPI_Comm *, as an
+ * argument of struct tiara_xport_group. Collective over it, as tiara_agree_setup. */
 TIARA_MUST_USE enum tiara_err tiara_agree_exchange(
-    MPI_Comm comm, const void *in, void *out, size_t bytes);
+    void *comm, const void *in, void *out, size_t bytes);
 
 #endif

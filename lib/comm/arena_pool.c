@@ -53,27 +53,18 @@ static void entry_free(struct tiara_pool_entry *e)
     tiara_free(e);
 }
 
-static void unlink_entry(struct tiara_pool_entry *e)
-{
-    for (struct tiara_pool_entry **at = &pool; *at; at = &(*at)->next) {
-        if (*at == e) {
-            *at = e->next;
-            return;
-        }
-    }
-}
-
 /* Frees unused entries beyond the @keep most recent. Lock held. */
 static void trim(int keep)
 {
-    struct tiara_pool_entry *e, *next;
+    struct tiara_pool_entry **at = &pool, *e;
     int unused = 0;
 
-    for (e = pool; e; e = next) {
-        next = e->next;
+    while ((e = *at)) {
         if (e->refs == 0 && (e->exclusive || ++unused > keep || e->arena.dead)) {
-            unlink_entry(e);
+            *at = e->next;
             entry_free(e);
+        } else {
+            at = &e->next;
         }
     }
 }
@@ -104,17 +95,7 @@ size_t tiara_pool_bytes(void)
     return sum;
 }
 
-void *tiara_pool_getter(const struct tiara_pool_entry *e)
-{
-    return e ? e->cma : NULL;
-}
-
 /* ---- opening: on all nodes of a communicator or on none ---- */
-
-static enum tiara_err node_allgather(void *arg, const void *in, void *out, size_t bytes)
-{
-    return tiara_agree_exchange(*(MPI_Comm *)arg, in, out, bytes);
-}
 
 /* TIARA_OK when it is everybody's; TIARA_ERR_NOSPACE when smaller segments might cure the rest. */
 static enum tiara_err agree(const struct tiara_comm *c, enum tiara_err mine)
@@ -175,7 +156,7 @@ static enum tiara_err open_memory(const struct tiara_comm *c, struct tiara_pool_
     MPI_Comm node_comm;
     struct tiara_xport_group group = {.rank = c->node_index[c->rank],
         .size = e->size,
-        .allgather = node_allgather,
+        .allgather = tiara_agree_exchange,
         .arg = &node_comm};
     enum tiara_err err;
 
@@ -246,8 +227,7 @@ static void use(struct tiara_comm *c, struct tiara_pool_entry *e)
 {
     c->pool = e;
     c->arena = &e->arena;
-    c->facts.cell_bytes = e->arena.cell_bytes;
-    c->facts.has_get = e->cma != NULL;
+    c->cma = e->cma;
 }
 
 /* Makes a new arena with cells of at most cell_sizes[@from]; leaves c->arena NULL when there is no

@@ -64,7 +64,7 @@ static void make_execs(struct tiara_comm *c)
         .mem = &tiara_mem_host,
         .trace = c->twin ? NULL : tiara_config_trace(), /* threads may drive it */
         .getter = tiara_xport_find(TIARA_XPORT_GET | TIARA_XPORT_PROCESSES),
-        .getter_obj = tiara_pool_getter(c->pool),
+        .getter_obj = c->cma,
         .tag_bits = 15};
     c->between = c->exec;
     c->between.arena = NULL;
@@ -106,6 +106,7 @@ static void make_facts(struct tiara_comm *c)
         f->mpi_only = "TIARA_ALGO is mpi";
     f->reproducible = c->config.reproducible != 0;
     f->has_arena = c->arena != NULL;
+    f->cell_bytes = c->arena ? c->arena->cell_bytes : 0;
     if (!f->mpi_only && !f->has_arena && !f->algo && !f->reproducible)
         f->mpi_only = "no shared memory on the nodes";
     f->leaders = c->config.leaders;
@@ -115,7 +116,7 @@ static void make_facts(struct tiara_comm *c)
     /* Between nodes the nonblocking calls have plans only. */
     f->small_max = c->twin && c->layout.nnodes > 1 ? 0 : TIARA_ARENA_SMALL_MAX;
     /* A process cannot copy from another's GPU memory. */
-    f->has_get = f->has_get && !c->device.possible;
+    f->has_get = c->cma && !c->device.possible;
     c->fast_max = c->layout.nnodes == 1 && !f->reproducible ? tiara_tune_small_max(f) : 0;
 }
 
@@ -159,7 +160,7 @@ static enum tiara_err exchange_facts(struct tiara_comm *c, struct tiara_boot *bo
     enum tiara_err err;
 
     describe_self(&mine);
-    err = tiara_agree_exchange(c->comm, &mine, boot, sizeof(mine));
+    err = tiara_agree_exchange(&c->comm, &mine, boot, sizeof(mine));
     if (err != TIARA_OK)
         return err;
     c->threads = true;

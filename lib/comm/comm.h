@@ -52,8 +52,9 @@ struct tiara_comm {
     int *rail; /* [nnodes] the rank of each node with this rank's place on its node; -1: none */
 
     /* What calls use, one at a time. */
-    struct tiara_arena *arena;
     struct tiara_pool_entry *pool;
+    struct tiara_arena *arena; /* the pool's; NULL: none */
+    void *cma; /* the pool's: single copy between the node's processes; NULL: none */
     struct tiara_wait wait; /* for calls without arena */
     struct tiara_exec exec;
     struct tiara_exec between; /* over the rail: leaders of small calls */

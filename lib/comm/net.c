@@ -8,18 +8,14 @@
 #include "comm/comm.h"
 #include "xport/mpi_comm.h"
 
-static enum tiara_err allgather(void *arg, const void *in, void *out, size_t bytes)
-{
-    const struct tiara_comm *c = arg;
-
-    return tiara_agree_exchange(c->comm, in, out, bytes);
-}
-
 /* Opens @row for all ranks of @c, or for none. Collective. */
 static enum tiara_err open_row(struct tiara_comm *c, const struct tiara_xport *row)
 {
-    struct tiara_xport_group group = {
-        .rank = c->rank, .size = c->size, .allgather = allgather, .arg = c, .params = &c->comm};
+    struct tiara_xport_group group = {.rank = c->rank,
+        .size = c->size,
+        .allgather = tiara_agree_exchange,
+        .arg = &c->comm,
+        .params = &c->comm};
     struct tiara_xport_head *head = tiara_alloc(1, row->size);
     enum tiara_err err = tiara_agree_setup_ready(c->comm, head != NULL);
 
