@@ -26,14 +26,7 @@ enum choice {
     OFF
 };
 
-enum state {
-    UNKNOWN,
-    ABSENT,
-    WAITING, /* a driver is installed, the process has not loaded it */
-    RUNNING
-};
-
-static tiara_u32 state; /* enum state; written under the lock */
+static tiara_u32 state; /* enum tiara_device_level; written under the lock */
 static const struct tiara_gpu *part;
 static tiara_u64 objects_seen; /* the loader's count at the last look */
 static char why[96] = "not looked for yet";
@@ -74,13 +67,14 @@ static bool is_driver_installed(void)
 
 /* ---- opening ---- */
 
-/* @directory/@below/PART, if it is there. */
-static void *open_in(const char *directory, size_t length, const char *below)
+/* PART in the directory of @file, or from there in @below, if it is there. */
+static void *open_beside(const char *file, const char *below)
 {
+    const char *slash = strrchr(file, '/');
     char path[4096];
 
-    if (snprintf(path, sizeof(path), "%.*s%s/%s", (int)length, directory, below, PART) >=
-        (int)sizeof(path))
+    if (!slash || snprintf(path, sizeof(path), "%.*s%s/%s", (int)(slash - file), file, below,
+                      PART) >= (int)sizeof(path))
         return NULL;
     return access(path, R_OK) == 0 ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
 }
@@ -94,17 +88,13 @@ static void *open_part(void)
     char exe[4096];
     ssize_t length = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
 
-    if (dladdr((void *)(uintptr_t)&tiara_device, &info) && strrchr(info.dli_fname, '/'))
-        handle =
-            open_in(info.dli_fname, (size_t)(strrchr(info.dli_fname, '/') - info.dli_fname), "");
-    if (length > 0) {
-        exe[length] = '\0';
-        length = strrchr(exe, '/') - exe;
-        if (!handle)
-            handle = open_in(exe, (size_t)length, "");
-        if (!handle)
-            handle = open_in(exe, (size_t)length, "/../lib");
-    }
+    exe[length > 0 ? length : 0] = '\0';
+    if (dladdr((void *)(uintptr_t)&tiara_device, &info))
+        handle = open_beside(info.dli_fname, "");
+    if (!handle)
+        handle = open_beside(exe, "");
+    if (!handle)
+        handle = open_beside(exe, "/../lib");
     return handle ? handle : dlopen(PART, RTLD_NOW | RTLD_LOCAL);
 }
 
@@ -118,7 +108,7 @@ static enum tiara_log_level log_level(void)
 }
 
 /* Opens the CUDA part and starts it. Lock held. */
-static enum state start(void)
+static enum tiara_device_level start(void)
 {
     struct tiara_gpu_host host = {.log_level = log_level(), .progress = tiara_progress};
     void *handle = open_part();
@@ -138,71 +128,56 @@ static enum state start(void)
         tiara_info("GPU memory is not known here: %s", why);
     } else {
         part = table;
-        return RUNNING;
+        return TIARA_DEVICE_READY;
     }
     if (handle)
         dlclose(handle);
-    return ABSENT;
+    return TIARA_DEVICE_NONE;
 }
 
-/* What is known so far, looked at again. Lock held. */
-static enum state look(enum state now)
+/* How near the process is now. Lock held. */
+static enum tiara_device_level look(void)
 {
     int64_t choice = tiara_env_value(TIARA_ENV_CUDA);
-    uint64_t objects;
 
-    if (now == UNKNOWN && (choice == OFF || (choice == AUTO && !is_driver_installed()))) {
+    if (choice == OFF || (choice == AUTO && !is_driver_installed())) {
         snprintf(why, sizeof(why), "%s", choice == OFF ? "off" : "no driver");
-        return ABSENT;
+        return TIARA_DEVICE_NONE;
     }
-    objects = objects_loaded();
-    if (now == WAITING && objects == tiara_load_relaxed(&objects_seen)) /* relaxed: lock held */
-        return WAITING;
-    tiara_store_relaxed(&objects_seen, objects); /* relaxed: read again by who looks again */
+    /* relaxed: read again by who looks again */
+    tiara_store_relaxed(&objects_seen, objects_loaded());
     if (is_driver_loaded())
         return start();
     snprintf(why, sizeof(why), "not in use");
-    return WAITING;
-}
-
-static enum state now(void)
-{
-    enum state s;
-
-    /* [device.state] acquire: part is set before the state says so. */
-    s = (enum state)tiara_load_acquire(&state);
-    if (s == ABSENT || s == RUNNING)
-        return s;
-    /* relaxed: a stale count costs a look under the lock, or is renewed by the thread's own load of
-     * the driver */
-    if (s == WAITING && objects_loaded() == tiara_load_relaxed(&objects_seen))
-        return s;
-    pthread_mutex_lock(&lock);
-    s = (enum state)tiara_load_relaxed(&state); /* relaxed: lock held */
-    if (s == UNKNOWN || s == WAITING) {
-        s = look(s);
-        /* [device.state] release: who sees RUNNING sees part. */
-        tiara_store_release(&state, (uint32_t)s);
-    }
-    pthread_mutex_unlock(&lock);
-    return s;
-}
-
-const struct tiara_gpu *tiara_device(void)
-{
-    return now() == RUNNING ? part : NULL;
+    return TIARA_DEVICE_DRIVER;
 }
 
 enum tiara_device_level tiara_device_level(void)
 {
-    switch (now()) {
-    case RUNNING:
-        return TIARA_DEVICE_READY;
-    case WAITING:
-        return TIARA_DEVICE_DRIVER;
-    default:
-        return TIARA_DEVICE_NONE;
+    enum tiara_device_level level;
+
+    /* [device.state] acquire: part is set before the state says so. */
+    level = (enum tiara_device_level)tiara_load_acquire(&state);
+    if (level == TIARA_DEVICE_NONE || level == TIARA_DEVICE_READY)
+        return level;
+    /* relaxed: a stale count costs a look under the lock, or is renewed by the thread's own load of
+     * the driver */
+    if (level == TIARA_DEVICE_DRIVER && objects_loaded() == tiara_load_relaxed(&objects_seen))
+        return level;
+    pthread_mutex_lock(&lock);
+    level = (enum tiara_device_level)tiara_load_relaxed(&state); /* relaxed: lock held */
+    if (level == TIARA_DEVICE_UNKNOWN || level == TIARA_DEVICE_DRIVER) {
+        level = look();
+        /* [device.state] release: who sees TIARA_DEVICE_READY sees part. */
+        tiara_store_release(&state, (uint32_t)level);
     }
+    pthread_mutex_unlock(&lock);
+    return level;
+}
+
+const struct tiara_gpu *tiara_device(void)
+{
+    return tiara_device_level() == TIARA_DEVICE_READY ? part : NULL;
 }
 
 const struct tiara_gpu *tiara_device_wake(void)
@@ -215,22 +190,19 @@ const struct tiara_gpu *tiara_device_wake(void)
 
 const char *tiara_device_why(void)
 {
-    return now() == RUNNING ? "in use" : why;
+    return tiara_device_level() == TIARA_DEVICE_READY ? "in use" : why;
 }
 
 /* ---- the MPI below ---- */
 
+static bool mpi_says_direct(void)
+{
 #ifdef HAVE_MPIX_QUERY_CUDA
-static bool mpi_says_direct(void)
-{
     return MPIX_Query_cuda_support() == 1;
-}
 #else
-static bool mpi_says_direct(void)
-{
     return false;
-}
 #endif
+}
 
 bool tiara_device_mpi_direct(void)
 {
@@ -248,6 +220,6 @@ void tiara_device_release(void)
     /* The object stays mapped: threads of the CUDA runtime may still be in it. */
     snprintf(why, sizeof(why), "MPI is finalized");
     /* [device.state] release: nothing is published but the state. */
-    tiara_store_release(&state, (uint32_t)ABSENT);
+    tiara_store_release(&state, (uint32_t)TIARA_DEVICE_NONE);
     pthread_mutex_unlock(&lock);
 }

@@ -23,6 +23,7 @@
 
 /* How near a process is to GPU memory; the worst of all ranks counts. */
 enum tiara_device_level {
+    TIARA_DEVICE_UNKNOWN, /* nobody has asked yet */
     TIARA_DEVICE_NONE, /* no driver, or told not to: there never will be any */
     TIARA_DEVICE_DRIVER, /* there is a driver, which the process does not use yet */
     TIARA_DEVICE_READY /* the CUDA part runs */
