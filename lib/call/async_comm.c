@@ -6,7 +6,6 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "call/async_priv.h"
-#include "comm/watch.h"
 
 /* ---- waiting ---- */
 

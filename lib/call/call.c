@@ -5,7 +5,6 @@
 #include "call/call.h"
 #include "base/log.h"
 #include "call/below.h"
-#include "comm/watch.h"
 
 /*
  * 32 bits that differ, with overwhelming odds, when two ranks call differently. Each bit depends on

@@ -9,7 +9,6 @@
 #include "call/proxy.h"
 #include "call/stage.h"
 #include "call/way.h"
-#include "comm/watch.h"
 #include "elem/elem_mpi.h"
 #include <limits.h>
 #include <string.h>

@@ -20,7 +20,6 @@
 #include "call/proxy.h"
 #include "call/run.h"
 #include "call/way.h"
-#include "comm/watch.h"
 
 /* ---- gates ---- */
 

@@ -7,7 +7,6 @@
 #include "comm/agree.h"
 #include "base/log.h"
 #include "comm/comm.h"
-#include "comm/watch.h"
 
 struct pending {
     MPI_Request request;

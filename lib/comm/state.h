@@ -24,8 +24,7 @@
 #ifndef TIARA_COMM_STATE_H
 #define TIARA_COMM_STATE_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "base/wait.h"
 
 enum tiara_comm_phase {
     TIARA_COMM_SETTING_UP,
@@ -54,5 +53,10 @@ void tiara_state_fall_back(struct tiara_comm *c, const char *why);
  * will do in the MPI below.
  */
 uint64_t tiara_state_leave(struct tiara_comm *c, uint64_t number, bool revoke);
+
+/* Prepares the wait of the call that begins: whose watchdog asks whether it can end at all. */
+struct tiara_wait *tiara_watch_begin(struct tiara_comm *c);
+/* For a wait that does not end: what messages that nobody asked for say of their senders' calls. */
+TIARA_MUST_USE enum tiara_err tiara_watch_net(struct tiara_comm *c);
 
 #endif
