@@ -56,7 +56,7 @@ static void async_free(struct tiara_async *a)
     if (a->channel.segment)
         tiara_channel_close(&a->channel);
     else if (a->c)
-        tiara_comm_twin_free(a->c);
+        tiara_comm_free(a->c);
     tiara_free(a);
 }
 

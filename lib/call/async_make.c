@@ -73,6 +73,6 @@ enum tiara_err tiara_async_make(struct tiara_comm *c, const struct tiara_call *l
         return TIARA_OK;
     }
     if (twin)
-        tiara_comm_twin_free(twin);
+        tiara_comm_free(twin);
     return err == TIARA_ERR_MPI ? err : TIARA_OK;
 }

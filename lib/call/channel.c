@@ -47,7 +47,7 @@ static uint64_t update(struct tiara_segment *s, uint64_t take, uint64_t give, bo
     unused = s->orphan && s->taken == 0;
     pthread_mutex_unlock(&lock);
     if (unused) {
-        tiara_comm_twin_free(s->twin);
+        tiara_comm_free(s->twin);
         tiara_free(s);
     }
     return free;

@@ -18,17 +18,32 @@
 static uint32_t next_id = 1;
 static pthread_mutex_t id_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Rank 0's settings are everybody's; says so once when somebody's differ. */
-static void adopt_config(struct tiara_comm *c, const struct tiara_boot *boot)
+/* What all ranks have in common; rank 0's settings are everybody's. */
+static void adopt(struct tiara_comm *c, const struct tiara_boot *boot)
 {
+    struct tiara_comm_device *d = &c->device;
+    const struct tiara_boot *differs = NULL;
+
     c->config = boot[0].config;
-    for (int i = 1; c->rank == 0 && i < c->size; i++) {
-        if (memcmp(&boot[i].config, &c->config, sizeof(c->config)) != 0) {
-            tiara_warn("TIARA_ variables of rank %d differ from rank %d's, which are used",
-                boot[i].world_rank, boot[0].world_rank);
-            return;
-        }
+    c->threads = d->ready = d->direct = true;
+    d->next_agreement = 1;
+    for (const struct tiara_boot *b = boot; b < boot + c->size; b++) {
+        if (!differs && memcmp(&b->config, &c->config, sizeof(c->config)) != 0)
+            differs = b;
+        if (b->next_id > c->id)
+            c->id = b->next_id;
+        c->threads &= b->threads == MPI_THREAD_MULTIPLE;
+        d->possible |= b->device != TIARA_DEVICE_NONE;
+        d->ready &= b->device == TIARA_DEVICE_READY;
+        d->direct &= b->device_direct != 0;
     }
+    if (differs && c->rank == 0)
+        tiara_warn("TIARA_ variables of rank %d differ from rank %d's, which are used",
+            differs->world_rank, boot[0].world_rank);
+    pthread_mutex_lock(&id_lock);
+    if (next_id <= c->id)
+        next_id = c->id + 1;
+    pthread_mutex_unlock(&id_lock);
 }
 
 /* Tables that follow from the layout. */
@@ -102,7 +117,7 @@ static void make_facts(struct tiara_comm *c)
     f->layout = &c->layout;
     f->algo = c->config.algo >= 0 ? tiara_algo_table[c->config.algo] : NULL;
     f->inter = c->config.inter >= 0 ? tiara_algo_table[c->config.inter] : NULL;
-    if (!f->mpi_only && c->config.algo == -2)
+    if (c->config.algo == -2)
         f->mpi_only = "TIARA_ALGO is mpi";
     f->reproducible = c->config.reproducible != 0;
     f->has_arena = c->arena != NULL;
@@ -120,27 +135,14 @@ static void make_facts(struct tiara_comm *c)
     c->fast_max = c->layout.nnodes == 1 && !f->reproducible ? tiara_tune_small_max(f) : 0;
 }
 
-static void adopt_devices(struct tiara_comm *c, const struct tiara_boot *boot)
-{
-    struct tiara_comm_device *d = &c->device;
-
-    d->ready = d->direct = true;
-    for (int i = 0; i < c->size; i++) {
-        d->possible = d->possible || boot[i].device != TIARA_DEVICE_NONE;
-        d->ready = d->ready && boot[i].device == TIARA_DEVICE_READY;
-        d->direct = d->direct && boot[i].device_direct != 0;
-    }
-    d->next_agreement = 1;
-}
-
 /* What this rank tells the others. */
 static void describe_self(struct tiara_boot *boot)
 {
-    int node = tiara_config_node();
+    int node;
 
     memset(boot, 0, sizeof(*boot));
     boot->version = TIARA_VERSION_MAJOR * 10000 + TIARA_VERSION_MINOR * 100 + TIARA_VERSION_PATCH;
-    tiara_config_read(&boot->config);
+    node = tiara_config_read(&boot->config);
     tiara_topo_local(&boot->topo);
     boot->device = (int16_t)tiara_device_level();
     boot->device_direct = tiara_device_mpi_direct();
@@ -163,36 +165,21 @@ static enum tiara_err exchange_facts(struct tiara_comm *c, struct tiara_boot *bo
     err = tiara_agree_exchange(&c->comm, &mine, boot, sizeof(mine));
     if (err != TIARA_OK)
         return err;
-    c->threads = true;
     for (int i = 0; i < c->size; i++) {
         c->topo[i] = boot[i].topo;
-        c->threads &= boot[i].threads == MPI_THREAD_MULTIPLE;
-        if (boot[i].next_id > c->id)
-            c->id = boot[i].next_id;
         if (boot[i].version != mine.version) {
             tiara_warn("rank %d runs another version of Tiara; calls go to the MPI below",
                 boot[i].world_rank);
             return TIARA_ERR_UNSUPPORTED;
         }
     }
-    pthread_mutex_lock(&id_lock);
-    if (next_id <= c->id)
-        next_id = c->id + 1;
-    pthread_mutex_unlock(&id_lock);
-    adopt_config(c, boot);
-    adopt_devices(c, boot);
+    adopt(c, boot);
     err = tiara_topo_layout(&c->layout, c->topo, c->size, "", NULL, 0);
     if (err == TIARA_OK)
         err = make_tables(c);
     if (err == TIARA_OK)
         make_policy(c);
     return err;
-}
-
-/* Whether most calls need messages, or an agreement that shared memory cannot give. */
-static bool needs_net(const struct tiara_comm *c)
-{
-    return c->layout.nnodes > 1 || !c->arena;
 }
 
 /* What follows from the layout and the arena. Collective; the caller agrees on the result. */
@@ -206,7 +193,8 @@ static enum tiara_err equip(struct tiara_comm *c)
         return TIARA_OK;
     c->run = tiara_exec_run_new();
     c->run_between = tiara_exec_run_new();
-    if (needs_net(c))
+    /* Most calls need messages, or an agreement that shared memory cannot give. */
+    if (c->layout.nnodes > 1 || !c->arena)
         err = tiara_net_open(c);
     if (err == TIARA_OK && !c->lean)
         err = tiara_plan_prepare_usual(c);

@@ -1,5 +1,5 @@
 /*
- * The state of a communicator: made by its first call, cached as an attribute, freed with it.
+ * Where states are kept: as attributes of their communicators, and in a list of all.
  */
 #include "comm/comm.h"
 #include "base/alloc.h"
@@ -74,8 +74,7 @@ static bool unlist(const struct tiara_comm *c)
     return found;
 }
 
-/* It is in no list. */
-static void state_free(struct tiara_comm *c)
+void tiara_comm_free(struct tiara_comm *c)
 {
     fini(c);
     tiara_plan_free_all(c);
@@ -100,7 +99,7 @@ static int delete_state(MPI_Comm comm, int keyval, void *value, void *extra)
     (void)keyval;
     (void)extra;
     if (unlist(value))
-        state_free(value);
+        tiara_comm_free(value);
     return MPI_SUCCESS;
 }
 
@@ -110,7 +109,7 @@ void tiara_comm_close(void)
 {
     for (struct tiara_comm *c = states; c; c = states) {
         unlist(c);
-        state_free(c);
+        tiara_comm_free(c);
     }
     PMPI_Comm_free_keyval(&state_keyval);
     PMPI_Comm_free_keyval(&wanted_keyval);
@@ -193,7 +192,7 @@ static enum tiara_err state_new(MPI_Comm comm, struct tiara_comm **c_out)
     }
     if (err != TIARA_OK) {
         if (c)
-            state_free(c);
+            tiara_comm_free(c);
         return err;
     }
     announce(c);
@@ -221,31 +220,23 @@ enum tiara_err tiara_comm_twin(
     if (err == TIARA_OK)
         *twin_out = twin;
     else if (twin)
-        state_free(twin);
+        tiara_comm_free(twin);
     return err;
-}
-
-void tiara_comm_twin_free(struct tiara_comm *twin)
-{
-    state_free(twin);
-}
-
-static int error_code(enum tiara_err err)
-{
-    return err == TIARA_OK || err == TIARA_ERR_NOMEM ? MPI_SUCCESS : MPI_ERR_OTHER;
 }
 
 struct tiara_comm *tiara_comm_get(MPI_Comm comm, int *rc_out)
 {
     struct tiara_comm *c;
+    enum tiara_err err = TIARA_OK;
 
     *rc_out = tiara_comm_find(comm, false, &c);
     if (*rc_out != MPI_SUCCESS)
         return NULL;
-    if (!c) {
-        *rc_out = error_code(state_new(comm, &c));
-        if (*rc_out != MPI_SUCCESS)
-            PMPI_Comm_call_errhandler(comm, *rc_out);
+    if (!c)
+        err = state_new(comm, &c);
+    if (err != TIARA_OK && err != TIARA_ERR_NOMEM) {
+        *rc_out = MPI_ERR_OTHER;
+        PMPI_Comm_call_errhandler(comm, MPI_ERR_OTHER);
     }
     if (c)
         last_used = (struct last){

@@ -119,6 +119,7 @@ struct tiara_comm *tiara_comm_last(MPI_Comm comm);
  */
 TIARA_MUST_USE enum tiara_err tiara_comm_twin(
     struct tiara_comm *c, bool lean, bool small_only, struct tiara_comm **twin_out);
-void tiara_comm_twin_free(struct tiara_comm *twin);
+/* A twin, or another state that nothing refers to. */
+void tiara_comm_free(struct tiara_comm *c);
 
 #endif

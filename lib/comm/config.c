@@ -75,14 +75,11 @@ static void set_cell_store(void)
             tiara_env_text(TIARA_ENV_CELL_STORE));
         store = tiara_mem_store_default();
     }
-    /*
-     * Below some hundred bytes the start-up of a string store costs more than the lines it saves.
-     */
+    /* Below some hundred bytes a string store costs more to start than the lines it saves. */
     tiara_mem_store_set(store, 1024);
 }
 
-/* The text describes the whole job, so that communicators of some of its ranks take their part of
- * it. */
+/* The text describes the whole job: a communicator of some of its ranks takes its part of it. */
 static int read_layout(void)
 {
     const char *text = tiara_env_text(TIARA_ENV_LAYOUT);
@@ -132,24 +129,17 @@ static void read_config(void)
     config.warn_us = tiara_env_value(TIARA_ENV_WARN);
     config.timeout_us = tiara_env_value(TIARA_ENV_TIMEOUT);
     layout_node = read_layout();
-    if (*tiara_env_text(TIARA_ENV_TRACE) &&
-        tiara_trace_open(tiara_env_text(TIARA_ENV_TRACE), world_rank, &trace) != TIARA_OK)
-        trace = NULL;
+    /* It says itself when it cannot be written; the trace is off then. */
+    if (*tiara_env_text(TIARA_ENV_TRACE))
+        (void)!tiara_trace_open(tiara_env_text(TIARA_ENV_TRACE), world_rank, &trace);
     set_cell_store();
     tiara_log_setup((enum tiara_log_level)tiara_env_value(TIARA_ENV_LOG), world_rank);
 }
 
-void tiara_config_read(struct tiara_config *config_out)
+int tiara_config_read(struct tiara_config *config_out)
 {
     pthread_once(&config_once, read_config);
     *config_out = config;
-}
-
-int tiara_config_node(void)
-{
-    struct tiara_config ignored;
-
-    tiara_config_read(&ignored);
     return layout_node;
 }
 

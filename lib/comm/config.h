@@ -35,12 +35,12 @@ enum tiara_progress_choice {
     TIARA_PROGRESS_CALL
 };
 
-/* Reads the environment (once) and sets the log and process-wide properties that need no
- * agreement. */
-void tiara_config_read(struct tiara_config *config_out);
-/* This process's node by TIARA_LAYOUT, which describes MPI_COMM_WORLD; -1 when it is not set or not
- * acceptable. */
-int tiara_config_node(void);
+/*
+ * Reads the environment (once) and sets the log and process-wide properties that need no agreement.
+ * Returns this process's node by TIARA_LAYOUT, which describes MPI_COMM_WORLD; -1 when it is not
+ * set or not acceptable.
+ */
+int tiara_config_read(struct tiara_config *config_out);
 /* The process's trace, opened by tiara_config_read when TIARA_TRACE is set; NULL: off. */
 struct tiara_trace *tiara_config_trace(void);
 /* Closes the trace; at MPI_Finalize. */

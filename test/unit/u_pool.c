@@ -107,7 +107,7 @@ START_TEST(test_a_twin_shares_with_nobody)
         "a twin shares its arena");
     mt_check(!has || twins[0]->arena->cell_bytes == 0, "a twin of small calls has cells");
     for (int k = 0; k < 2; k++)
-        tiara_comm_twin_free(twins[k]);
+        tiara_comm_free(twins[k]);
     mt_check(tiara_pool_bytes() == before, "%zu bytes, %zu without the twins", tiara_pool_bytes(),
         before);
     MPI_Comm_free(&comm);
