@@ -52,7 +52,6 @@ enum tiara_err tiara_agree_setup(MPI_Comm comm, uint64_t mine, uint64_t *all_out
     struct pending p;
     enum tiara_err err;
 
-    *all_out = 0;
     p.rc = PMPI_Iallreduce(&mine, all_out, 1, MPI_UINT64_T, MPI_BAND, comm, &p.request);
     err = complete(&p);
     if (err != TIARA_OK)

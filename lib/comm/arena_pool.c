@@ -31,7 +31,6 @@ struct tiara_pool_entry {
     int refs;
     uint32_t id; /* of the communicator that it was made for: alike on its ranks, and no other's */
     bool exclusive;
-    size_t bytes; /* of all segments of the group: what the node pays */
     int size;
     uint64_t *key; /* [size] who its processes are, in order */
     int *world_rank;
@@ -90,7 +89,7 @@ size_t tiara_pool_bytes(void)
 
     pthread_mutex_lock(&pool_lock);
     for (struct tiara_pool_entry *e = pool; e; e = e->next)
-        sum += e->bytes;
+        sum += (size_t)e->size * tiara_arena_bytes(e->arena.cell_bytes);
     pthread_mutex_unlock(&pool_lock);
     return sum;
 }
@@ -245,7 +244,6 @@ static enum tiara_err make(struct tiara_comm *c, struct tiara_pool_entry *e, int
         return err == TIARA_ERR_MPI ? err : TIARA_OK;
     }
     e->arena.world_rank = e->world_rank;
-    e->bytes = (size_t)e->size * tiara_arena_bytes(e->arena.cell_bytes);
     e->refs = 1;
     pthread_mutex_lock(&pool_lock);
     e->next = pool;

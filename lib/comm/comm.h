@@ -2,9 +2,9 @@
  * The state of a communicator: made by its first call, cached as an attribute of it, freed with it.
  *
  * All ranks tell each other what they know about themselves (bootstrap.h), derive the same layout
- * and settings, take or share the node's arena (arena_pool.h) and, with several nodes, open
- * a transport for messages (net.h). What cannot be had leaves a state that passes every
- * call on to the MPI below; every such decision is the same on all ranks (agree.h).
+ * and settings, take or share the node's arena (arena_pool.h) and, with several nodes, open a
+ * transport for messages (net.h). What cannot be had leaves a state that passes every call on to
+ * the MPI below; every such decision is the same on all ranks (agree.h).
  */
 #ifndef TIARA_COMM_COMM_H
 #define TIARA_COMM_COMM_H

@@ -129,7 +129,7 @@ static void read_config(void)
     config.warn_us = tiara_env_value(TIARA_ENV_WARN);
     config.timeout_us = tiara_env_value(TIARA_ENV_TIMEOUT);
     layout_node = read_layout();
-    /* It says itself when it cannot be written; the trace is off then. */
+    /* What cannot be written has been reported; the trace is off then. */
     if (*tiara_env_text(TIARA_ENV_TRACE))
         (void)!tiara_trace_open(tiara_env_text(TIARA_ENV_TRACE), world_rank, &trace);
     set_cell_store();
