@@ -48,18 +48,4 @@ static inline struct tiara_range tiara_block_uniform(
     return (struct tiara_range){first, count};
 }
 
-/* The union of blocks @first .. @first + @count - 1 of the same partition (they are adjacent).
- * count 0 is empty. */
-static inline struct tiara_range tiara_block_span(
-    size_t n, size_t nblocks, size_t first, size_t count, size_t align)
-{
-    struct tiara_range a, b;
-
-    if (count == 0)
-        return (struct tiara_range){0, 0};
-    a = tiara_block_range(n, nblocks, first, align);
-    b = tiara_block_range(n, nblocks, first + count - 1, align);
-    return (struct tiara_range){a.first, b.first + b.count - a.first};
-}
-
 #endif

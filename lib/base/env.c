@@ -414,12 +414,6 @@ const char *tiara_env_text(enum tiara_env var)
     return values[var].text;
 }
 
-bool tiara_env_is_set(enum tiara_env var)
-{
-    tiara_env_read(NULL, false);
-    return values[var].is_set;
-}
-
 size_t tiara_env_describe(char *text, size_t size)
 {
     static const char *const types[] = {"int", "bytes", "bool", "choice", "seconds", "text"};

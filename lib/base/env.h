@@ -70,7 +70,6 @@ const struct tiara_env_row *tiara_env_row(enum tiara_env var);
 void tiara_env_read(char **environ_in, bool again);
 int64_t tiara_env_value(enum tiara_env var);
 const char *tiara_env_text(enum tiara_env var); /* the accepted text, or the default's */
-bool tiara_env_is_set(enum tiara_env var); /* set to an acceptable value in the environment */
 /* Two lines a variable, for people: name, value, where it came from, default and type; help.
  * Returns the length needed, like snprintf. */
 size_t tiara_env_describe(char *text, size_t size);

@@ -113,22 +113,6 @@ bool tiara_layout_is_block(const struct tiara_layout *l)
     return true;
 }
 
-uint64_t tiara_layout_digest(const struct tiara_layout *l)
-{
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-
-    /* byte by byte from the low end: the digest must not depend on the byte order */
-    for (int rank = 0; rank < l->nranks; rank++) {
-        uint32_t node = (uint32_t)l->node_of[rank];
-
-        for (int byte = 0; byte < 4; byte++) {
-            hash ^= (node >> (8 * byte)) & 0xff;
-            hash *= UINT64_C(0x100000001b3);
-        }
-    }
-    return hash;
-}
-
 /* The parser's state: where it reads, and the colours that it has found so far. */
 struct parse {
     const char *text; /* all of it, for messages */

@@ -51,7 +51,5 @@ static inline int tiara_layout_rank(const struct tiara_layout *l, int node, int 
 }
 /* True when every node's ranks are consecutive (block placement). */
 bool tiara_layout_is_block(const struct tiara_layout *l);
-/* FNV-1a over node_of: equal layouts have equal digests. */
-uint64_t tiara_layout_digest(const struct tiara_layout *l);
 
 #endif

@@ -73,14 +73,6 @@ enum tiara_err tiara_bounce_store(struct tiara_comm *c, const struct tiara_bounc
     return tiara_stage_copy(c, (char *)b->user + b->first, b->copy, b->bytes, true);
 }
 
-enum tiara_err tiara_bounce_close(struct tiara_comm *c, struct tiara_bounce *b, bool store)
-{
-    enum tiara_err err = store ? tiara_bounce_store(c, b) : TIARA_OK;
-
-    tiara_bounce_drop(b);
-    return err;
-}
-
 void tiara_bounce_drop(struct tiara_bounce *b)
 {
     tiara_free(b->copy);
@@ -141,8 +133,12 @@ enum tiara_err tiara_bounces_open(
 enum tiara_err tiara_bounces_close(
     struct tiara_comm *c, struct tiara_bounces *b, struct tiara_call *call, bool store)
 {
+    enum tiara_err err;
+
     if (b->in.copy || b->out.copy)
         point_at(call, b->user.sendbuf, b->user.recvbuf);
+    err = store ? tiara_bounce_store(c, &b->out) : TIARA_OK;
     tiara_bounce_drop(&b->in);
-    return tiara_bounce_close(c, &b->out, store);
+    tiara_bounce_drop(&b->out);
+    return err;
 }

@@ -36,9 +36,6 @@ TIARA_MUST_USE enum tiara_err tiara_bounce_store(
     struct tiara_comm *c, const struct tiara_bounce *b);
 /* Without writing anything back. */
 void tiara_bounce_drop(struct tiara_bounce *b);
-/* @store: writes the copy back. */
-TIARA_MUST_USE enum tiara_err tiara_bounce_close(
-    struct tiara_comm *c, struct tiara_bounce *b, bool store);
 
 /* Both buffers of a call, of which there are two. */
 struct tiara_bounces {

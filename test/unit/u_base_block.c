@@ -76,23 +76,6 @@ START_TEST(test_block_near_the_largest_size_does_not_overflow)
 }
 END_TEST
 
-START_TEST(test_block_span_is_the_union_of_its_blocks)
-{
-    for (size_t n = 0; n < 40; n++)
-        for (size_t first = 0; first < 7; first++)
-            for (size_t count = 0; first + count <= 7; count++) {
-                struct tiara_range span = tiara_block_span(n, 7, first, count, 4);
-                size_t sum = 0;
-
-                for (size_t i = first; i < first + count; i++)
-                    sum += tiara_block_range(n, 7, i, 4).count;
-                ck_assert_uint_eq(span.count, sum);
-                if (count > 0)
-                    ck_assert_uint_eq(span.first, tiara_block_range(n, 7, first, 4).first);
-            }
-}
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("base block");
@@ -102,7 +85,6 @@ int main(void)
     tcase_add_test(tcase, test_block_random_numbers_partition);
     tcase_add_test(tcase, test_block_examples_are_exact);
     tcase_add_test(tcase, test_block_near_the_largest_size_does_not_overflow);
-    tcase_add_test(tcase, test_block_span_is_the_union_of_its_blocks);
     suite_add_tcase(suite, tcase);
     return tiara_test_run(suite, CK_FORK_GETENV);
 }
