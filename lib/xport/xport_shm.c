@@ -237,11 +237,11 @@ static void socket_close(struct opening *o)
 struct datagram {
     char byte;
     struct iovec payload;
+    struct msghdr message;
     union {
         struct cmsghdr header;
         char bytes[CMSG_SPACE(sizeof(int))];
     } control;
-    struct msghdr message;
 };
 
 static struct msghdr *datagram_init(struct datagram *d)
