@@ -72,7 +72,7 @@ static bool wait_holds(struct tiara_run *r, const struct tiara_chunk *c,
     return !missing.word;
 }
 
-static bool waits_hold(
+static inline bool waits_hold(
     struct tiara_run *r, const struct tiara_chunk *c, int first, int n, struct tiara_wait_on *on)
 {
     for (int i = first; i < first + n; i++)
