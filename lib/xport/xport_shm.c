@@ -11,9 +11,9 @@
  *   /proc/<pid>/fd/<n>            where process ids mean the same and peers may be looked into
  *   sockets with names in files   where a directory is shared; unlinked as soon as all have sent
  * A socket takes datagrams, so that nobody has to accept and nobody needs a descriptor for each
- * peer. Each rank sends to one peer in a round, as systems limit a receiver's queue (10 datagrams
- * on some) and the descriptors in flight of a user. A round ends in an agreement, after which what
- * was sent is in the queue: nobody waits for what a peer could not send.
+ * peer. Each rank sends to a few peers in a round, as systems limit a receiver's queue (10
+ * datagrams on some) and the descriptors in flight of a user. A round ends in an agreement, after
+ * which what was sent is in the queue: nobody waits for what a peer could not send.
  *
  * File of one rank (file_bytes, a multiple of 4096):
  *
@@ -55,6 +55,10 @@
 #endif
 
 #define PAGE ((size_t)4096)
+/* Most peers that send to a rank in a round, and descriptors that are sent on a node in one. Those
+ * of the next round may come while the last ones still wait. */
+#define ROUND_PEERS 4
+#define ROUND_DESCRIPTORS 256
 
 /* On older kernels any signal makes fallocate give up and undo all it did; pieces keep what is
  * undone short, so that a profiler's timer cannot starve it. */
@@ -288,35 +292,48 @@ static enum tiara_err socket_recv(const struct opening *o, int *fd_out)
     return TIARA_OK;
 }
 
-/* Maps the file of @peer, which has sent it; drops what strangers sent. */
-static enum tiara_err socket_take(const struct opening *o, int peer)
+/* Maps the files of the peers at distances @first .. @end - 1, which have sent them, in any order;
+ * drops what strangers sent. */
+static enum tiara_err socket_take(const struct opening *o, int first, int end)
 {
     enum tiara_err err = TIARA_OK;
-    int fd;
+    int fd, left = end - first;
 
-    while (err == TIARA_OK && o->x->head.base[peer] == NULL) {
+    while (err == TIARA_OK && left > 0) {
         err = socket_recv(o, &fd);
-        if (fd >= 0 && is_card_file(o->x, &o->cards[peer], fd))
+        for (int k = first; k < end && fd >= 0; k++) {
+            int peer = (o->x->rank + o->x->size - k) % o->x->size;
+
+            if (o->x->head.base[peer] != NULL || !is_card_file(o->x, &o->cards[peer], fd))
+                continue;
             err = file_map(o->x, peer, fd);
+            left--;
+            break;
+        }
         if (fd >= 0)
             close(fd);
     }
     return err;
 }
 
-/* Round k is with the peers at a distance of k. Those that are further may have sent for the next
- * one, behind the datagram that is taken now. */
+/* Rounds are with the peers at growing distances. Some may have sent for the next one, behind the
+ * datagrams that are taken now. */
 static enum tiara_err socket_hand_over(struct opening *o, const char *place)
 {
     enum tiara_err err = tiara_xport_agree(o->group, socket_make(o, place)), mine = TIARA_OK;
     int rank = o->x->rank, size = o->x->size;
+    int most = ROUND_DESCRIPTORS / size, step = most < 1             ? 1
+                                                : most < ROUND_PEERS ? most
+                                                                     : ROUND_PEERS;
 
-    for (int k = 1; k < size && err == TIARA_OK; k++) {
-        if (mine == TIARA_OK)
+    for (int first = 1; first < size && err == TIARA_OK; first += step) {
+        int end = first + step < size ? first + step : size;
+
+        for (int k = first; k < end && mine == TIARA_OK; k++)
             mine = socket_send(o, place, (rank + k) % size);
         err = tiara_xport_agree(o->group, mine);
         if (err == TIARA_OK)
-            mine = socket_take(o, (rank + size - k) % size);
+            mine = socket_take(o, first, end);
     }
     socket_close(o);
     return tiara_err_first(err, mine);
